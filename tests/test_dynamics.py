@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from emul import engine
+from emul import engine, load_run
 from emul.base import rows as R
 from emul.base.errors import NothingToReceive, ScenarioError, TimedOut
 from emul.dynamics import dynamics
@@ -511,3 +511,31 @@ def test_nodes_live_the_same_with_lookahead_and_for_any_workers(faults: list[Any
         assert fast.of(name) == slow.of(name)
     assert fast.invariants.violations == []
     assert shuffled.digest == fast.digest
+
+
+# --- heads before their messages --------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("fault", "received"), [
+    ("{at: 4 s, link: 'r->s', down: true}", 0), ("{at: 1 s, link: 'r->s', down: true, for: 3 s}", 1)],
+    ids=["down when it comes", "up again when it comes"])
+def test_a_link_that_shares_is_asked_when_a_message_comes_and_not_when_its_head_does(
+        fault: str, received: int, tmp_path: Path) -> None:
+    """The head of the update is at r after 3 s, and the update after 5 s: the model takes as long to come down."""
+    (tmp_path / "net.csv").write_text("source,target,latency,bandwidth\nc1,r,10 ms,0.05 Mbit/s\nr,s,10 ms,10 Mbit/s\n")
+    text = """
+emul: 1
+name: heads
+seed: 1
+topology: {file: net.csv, roles: {server: [s], client: [c1]}}
+links:
+  - {match: "c1->r", switching: {packetized: 1448 B}}
+  - {match: "r->s", sharing: maxmin}
+task: {data: {set: digits}, model: digits_mlp, solver: {sgd: {lr: 0.1, steps: 1, batch: 8}}}
+compute: {mode: zero}
+schemes: [{name: fedavg, deadline: 20 s}]
+stop: {rounds: 1}
+"""
+    scenario = loads(text + f"faults: [{fault}]\n", "heads", base=tmp_path)
+    result, = engine.run(scenario, workers=0, out=tmp_path / "runs")
+    rounds = load_run(result.directory).rounds
+    assert list(rounds["received"]) == [received]

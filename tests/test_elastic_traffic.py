@@ -168,3 +168,16 @@ def test_an_entry_written_back_is_the_same(folder, kind):
     again = loads(given.resolved(), "again", base=folder / "elsewhere")
     assert again == given
     assert again.traffic[0].key + " #2" == again.traffic[2].key
+
+
+def test_what_waits_to_begin_anew_is_not_forgotten_beside_background_while_another_message_stands_still(
+        folder: Path, twin: Twin) -> None:
+    (folder / "cut.csv").write_text("start_s,end_s,source,destination,rate_mbps,latency_ms\n"
+                                    "0,1,client1,server,0.01,100\n1.02,inf,client1,server,0.01,100\n")
+    sets = ["links=[{match: '*', bandwidth: 10 Mbit/s, sharing: maxmin, latency: 1 ms}]",
+            "contacts={file: cut.csv, gap: again}", "compute={mode: zero}", "stop={rounds: 1}",
+            "schemes=[{name: fedavg, deadline: 50 s}]",
+            "faults=[{at: 1 ms, link: 'client2->server', down: true, inflight: pause}]"]
+    alone, beside = (load_run(go(folder, twin, "fedavg", *sets, *more).directory).rounds for more in (
+        [], ["traffic=[{link: 'client3->server', name: bg, messages: {every: 1 ms, size: 10 B}}]"]))
+    assert list(alone["received"]) == list(beside["received"])

@@ -157,7 +157,11 @@ def _offer(kernel: Kernel, time: int, pipe: Pipe, copy: Copy, tail: Tail = HERE)
         return
     if pipe.kind or pipe.cut or tail.end_ns > time:
         if pipe.kind == FLOW:
-            _enter(kernel, max(time, tail.end_ns), pipe, copy, [])
+            if tail.end_ns > time:              # it comes there whole, and may be lost there until then
+                kernel.calendar.add(tail.end_ns, (NETWORK, copy.source, copy.seq + FAR, OFFER, (pipe, copy, tail),
+                                                  None))
+            else:
+                _enter(kernel, time, pipe, copy, [])
         elif pipe.kind == SHARED:               # other nodes may offer to it before: in the order of time
             kernel.calendar.add(time, (NETWORK, copy.source, copy.seq + FAR, OFFER, (pipe, copy, tail), None))
         else:
@@ -173,7 +177,10 @@ def _offer(kernel: Kernel, time: int, pipe: Pipe, copy: Copy, tail: Tail = HERE)
 
 
 def offer_to(kernel: Kernel, time: int, pipe: Pipe, copy: Copy, tail: Tail) -> None:
-    """Offer the copy to a link whose next departure this may change."""
+    """Offer the copy to a link whose next departure this may change, or that shares its bandwidth."""
+    if pipe.kind == FLOW:
+        _enter(kernel, time, pipe, copy, [])
+        return
     pipe.link.offer(time, copy, copy.size, copy.round, copy.hop >= len(copy.path) - 2, tail)
     look_again(kernel, pipe.main)
 

@@ -10,8 +10,8 @@ fail, leave and come back.
     members         run the collective, tagged with the number of the attempt. One that waits too long for a part ends
                     it and tells all others (`Abort`). To the rendezvous `Attempted`
     rendezvous      waits for the answers, each for the timeout at most. If all that have come are good, the step
-                    counts: `Members` of nobody. Else the next attempt begins, of those who have answered until `grace_s`
-                    after the last one
+                    counts: `Members` of nobody. Else the next attempt begins, of those who have answered until
+                    `grace_s` after the last one
 
 A peer keeps the input of a collective until the step counts, and takes the step when it hears so. A peer that has not
 heard it is out: the next epoch has another number of steps, and the peer joins anew. So all who have taken as many

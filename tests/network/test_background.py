@@ -315,3 +315,21 @@ def test_one_loaded_link_of_a_star_of_100_000_takes_no_memory():
         return size
 
     assert taken(Traffic("t", 4 * M, link="client7->server")) / taken() == pytest.approx(1, abs=0.02)
+
+
+def test_nobody_asks_for_the_changes_of_a_load_once_a_link_has_no_rate_any_more():
+    class Blinking:
+        asked = 0
+
+        def rate_at(self, t_ns):
+            return M * (t_ns // MS % 2)
+
+        def next_change(self, t_ns):
+            self.asked += 1
+            return (t_ns // MS + 1) * MS
+
+    load = Blinking()
+    left = Residual(PiecewiseConstant([0, 10 * MS], [10 * M, 0]), load)
+    assert left.finish(0, 10**9) == NEVER
+    assert left.next_change(20 * MS) is None
+    assert load.asked < 100

@@ -16,10 +16,11 @@ import pytest
 
 from emul.network.links.connections import TcpConnection, TcpStack
 from emul.network.links.flows import FlowLink, Flows
+from emul.network.links.stalls import of_profile, stalled_ns
 from emul.network.models.packetfates import LinkFates
 from emul.network.models.profiles import PiecewiseConstant
 
-MS = 10**6
+MS, S = 10**6, 10**9
 MSS, HEADERS = 1448, 54
 SHARINGS = ("connections", "tcp_fifo")
 Steps = Sequence[tuple[int, int]]           # from this ns on, bit/s
@@ -150,6 +151,89 @@ def test_a_packet_lost_before_a_pause_is_repaired_after_it(sharing: str) -> None
     flows.start(0, "message", 10 * MSS, True, [own, link], 10 * MS, (0, 2))
     there = drive(flows, link, [(5 * MS, 0), (400 * MS, 8_000_000)])["message"]
     assert 410 * MS < there < 450 * MS
+
+
+@by_sharing
+@pytest.mark.parametrize("traced", [True, False], ids=["trace", "faults"])
+@pytest.mark.parametrize("stall_s", [1, 100])
+def test_after_a_long_standstill_a_message_goes_on_as_fast_as_before(sharing: str, traced: bool, stall_s: int) -> None:
+    steps = [(0, 1_000_000), (100 * MS, 0), ((100 + stall_s * 1000) * MS, 1_000_000)]
+    for size in (87_000, 400_000):
+        expected = slow_start_by_packets(size, steps, 40 * MS, 10)
+        assert over_links(sharing, size, steps, 40 * MS, traced) == pytest.approx(expected, rel=1e-3)
+
+
+@by_sharing
+@pytest.mark.parametrize("traced", [True, False], ids=["trace", "faults"])
+def test_on_the_own_link_a_long_standstill_only_delays(sharing: str, traced: bool) -> None:
+    """There packets wait in the sender, and go to the link a few at a time."""
+    def end(*stall: tuple[int, int]) -> int:
+        flows = Flows(sharing)
+        steps = [(0, 1_000_000), *stall]
+        link = link_of(flows, steps, traced)
+        flows.start(0, "message", 87_000, True, [link], 20 * MS, (1, 2))
+        return drive(flows, link, [] if traced else steps[1:])["message"]
+    late = end((100 * MS, 0), (100_100 * MS, 1_000_000))
+    assert late - 100_000 * MS == pytest.approx(end(), abs=50 * MS)
+
+
+def test_times_at_which_one_of_several_links_stands_still_count_once() -> None:
+    assert stalled_ns([[(0, 10), (40, 50)], [(5, 20), (45, 60)]], 2, 55) == 18 + 15
+    assert stalled_ns([[], []], 0, 9) == 0
+    gaps = of_profile(PiecewiseConstant([0, 5 * S, 6 * S, 8 * S], [1, 0, 1, 0]), 0, 9 * S)
+    assert gaps == [(5 * S, 6 * S), (8 * S, 9 * S)]
+    assert of_profile(PiecewiseConstant([0, MS, 2 * MS], [1, 0, 1]), 0, S) == []        # part of the pace
+
+
+@by_sharing
+def test_a_message_that_is_lost_on_its_first_link_is_no_way_for_those_before_it(sharing: str) -> None:
+    def end(lost: bool) -> int:
+        flows = Flows(sharing)
+        fast, slow = (link_of(flows, [(0, bps)], False, src) for bps, src in ((10**8, 0), (10**6, 1)))
+        flows.start(0, "whole", 100_000, True, [fast, slow], 20 * MS, (0, 2))
+        there: dict[Any, int] = {}
+        while (due := flows.next_change()) is not None:
+            if lost and due > 300 * MS:
+                lost = False
+                flows.start(300 * MS, "lost", 1000, False, [fast], 20 * MS, (0, 2))
+                continue
+            there |= {item: due for item, delivered, _, _ in flows.advance(due) if delivered}
+        assert set(there) == {"whole"}
+        return there["whole"]
+    assert end(True) == pytest.approx(end(False), rel=1e-6)
+
+
+@by_sharing
+def test_a_sender_does_not_give_up_while_it_delivers(sharing: str) -> None:
+    """Twenty minutes of one message at 1 Mbit/s, of which the very last packet is lost."""
+    class Fates:
+        name = "link a -> b"
+
+        def message(self, *message: Any) -> LinkFates:
+            return LinkFates(iter([99_999]), [], None)
+
+    flows = Flows(sharing)
+    link = link_of(flows, [(0, 1_000_000)], False, fates=Fates())
+    flows.start(0, "message", 100_000 * MSS, True, [link], 20 * MS, (1, 2))
+    delivered = [found[1] for due in iter(flows.next_change, None) for found in flows.advance(due)]
+    assert delivered == [True]
+
+
+@pytest.mark.parametrize("setup", [False, True])
+@pytest.mark.parametrize("first", [4, 10])
+def test_what_comes_after_a_crash_begins_as_on_a_new_connection(first: int, setup: bool) -> None:
+    def second(connection: TcpConnection) -> tuple[float, int]:
+        connection.write("second", 30)
+        following = connection.wake(12.0 * MS)
+        return following.at_ns, connection.begin(*following).packets
+    old = TcpConnection(TcpStack(setup=setup), 200.0 * MS)
+    old.write("first", first)
+    begun = old.wake(0.0)
+    old.begin(*begun)
+    old.lose()
+    assert old.served(begun.at_ns, begun.at_ns + first * MS, 1.0 * MS) is None
+    old.forget()
+    assert second(old) == second(TcpConnection(TcpStack(setup=setup), 200.0 * MS))
 
 
 def probing() -> TcpConnection:

@@ -405,3 +405,24 @@ def test_a_hub_is_a_mesh(fair, seed):
     assert sorted(item for item, _ in ends[0]) == sorted(item for item, _ in ends[1])
     one, other = dict(ends[0]), dict(ends[1])
     assert [one[item] for item in sorted(one)] == pytest.approx([other[item] for item in sorted(one)], rel=1e-9)
+
+
+def test_a_station_roams_under_a_rate_that_a_fault_has_set():
+    class Steady:
+        def rate_at(self, t_ns):
+            return 24e6
+
+        def next_change(self, t_ns):
+            return 10 * S if t_ns < 10 * S else None
+
+    fluid, spec = Fluid(), MediumSpec("cell", "throughput", ((1, 1.0),))
+    here, there = fluid.add_medium(spec), fluid.add_medium(spec)
+    walker = fluid.add_member(here, "walker", profile=Steady(), roams=lambda t: here if t < 10 * S else there)
+    other = fluid.add_member(there, "other", 24e6)
+    fluid.change(0, walker, 24e6)
+    fluid.start(0, "w", 1e9, [walker])
+    fluid.start(0, "o", 1e9, [other])
+    fluid.settle(11 * S)
+    assert (fluid.rate_bps("w"), fluid.rate_bps("o")) == (12e6, 12e6)
+    fluid.start(11 * S, "later", 1e9, [walker])
+    assert fluid.used(11 * S, there) == pytest.approx(1.0)

@@ -178,14 +178,14 @@ class TcpConnection:
         self._unknown: list[int] = []               # lost, and nothing has told of it yet
         self._probe: list[int] | None = None        # missing; a tail loss probe comes next
         self.gave_up = False                        # nothing came through for GIVE_UP_NS: what is written is lost
-        self._last: Next | None = None              # the release by the acknowledgements of the last train,
-        self._room = 0                              # and what its window left open
         self._delivered_ns = 0.0                    # time of the last delivery, or write to an idle one
         self.forget()
 
     def forget(self) -> None:
         """Begin anew, as a new connection does. Packets under way stay so, and missing ones are sent again."""
         self._last_sent = -inf
+        self._last: Next | None = None              # the release by the acknowledgements of the last train,
+        self._room = 0                              # and what its window left open
         self._s = 0.0                               # ns a packet, of the last train
         self._window, self._ssthresh = float(self.tcp.initial_window), inf
         self._most, self._origin, self._inflection = 0.0, 0.0, 0.0      # cubic: w_max, target there, K in s
@@ -397,7 +397,7 @@ class TcpConnection:
                 self.gave_up = True
                 return None
         else:
-            self._delivered_ns = start
+            self._delivered_ns = end
         if self._probe is not None:
             return self._probed(train, end)
         s = max(s, LEAST_S)

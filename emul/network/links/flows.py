@@ -363,7 +363,7 @@ class Flows:
         if stack is not None:
             fates = [fate for link in links if (fate := link.message_fates(*ends, round)) is not None]
             self.senders.write(now, ends, stack, item, size_bytes, size, links, latency_ns,
-                               RowFates(fates) if fates else None)
+                               RowFates(fates) if fates else None, delivered)
             return 0
         tcp = tcp_of([(link.tcp, link.packet_loss, link.overhead_bytes) for link in links], latency_ns)
         cap = None if tcp is None or tcp.wire_bps == inf else tcp.wire_bps
@@ -492,10 +492,6 @@ class Flows:
     def next_change(self) -> int | None:
         """Time at which the next flow ends, a rate changes or a sender goes on; None: never, as things stand."""
         change, timer = self.fluid.next_change(), self.senders.next_timer()
-        if self._ends and self._on_planned():
-            change = self._ends[0][0] if change is None else min(change, self._ends[0][0])
-        if self._anew:
-            change = self._anew[0][0] if change is None else min(change, self._anew[0][0])
         if self.cross is not None and self.fluid.awaited:
             # A message that stands still for good, say on a link that stays down, must not have the calendar look at
             # background flows for ever: then the run is deadlocked.
@@ -503,6 +499,10 @@ class Flows:
                 change = self.fluid.next_break()
             elif (start := self.cross.next_start()) is not None:
                 change = start if change is None else min(change, start)
+        if self._ends and self._on_planned():
+            change = self._ends[0][0] if change is None else min(change, self._ends[0][0])
+        if self._anew:
+            change = self._anew[0][0] if change is None else min(change, self._anew[0][0])
         return change if timer is None else timer if change is None else min(change, timer)
 
     def _on_planned(self) -> bool:

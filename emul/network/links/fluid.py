@@ -27,6 +27,7 @@ from emul.network.links.hub import Hub
 from emul.network.links.media import MediumHub, MediumLink, SharedMedium, cost, stopped
 from emul.network.links.mesh import Mesh
 from emul.network.links.shares import SNAP_NS, WORK_PER_BYTE, Flow, FlowGroup, RateProfile, SharedLink, check_bandwidth
+from emul.network.links.stalls import Stall, note_stall
 from emul.network.models.media import MediumSpec
 
 Sharing = Literal["maxmin", "rtt_weighted"]
@@ -169,17 +170,23 @@ class Fluid:
             return float(place.profile.rate_at(now_ns))
         return place.bandwidth_bps
 
+    def stalls(self, link: int) -> Sequence[Stall]:
+        """The times at which the link stood still while it was in use, ascending."""
+        return self._link(link).stalls
+
     def _link(self, index: int) -> SharedLink:
         if not 0 <= index < len(self._links):
             raise NetworkError(f"there is no link {index}: {len(self._links)} were added")
         return self._links[index]
 
     def _follow(self, now_ns: int, link: SharedLink) -> None:
-        """Let a link have its profile's rate at `now_ns`, and from there on while it is in use."""
+        """Let a link have its profile's rate and its medium at `now_ns`, and from there on while it is in use. Under a
+        rate that a fault has set it roams all the same."""
         assert link.profile is not None
         if link.roams is not None:
             self._roam(now_ns, link, self._medium(link.roams(now_ns)))
-        self._set_bandwidth(now_ns, link, float(link.profile.rate_at(now_ns)))
+        if link.follows:
+            self._set_bandwidth(now_ns, link, float(link.profile.rate_at(now_ns)))
         if not link.watched:
             self._watch(now_ns, link)
 
@@ -211,7 +218,13 @@ class Fluid:
 
     def _set_bandwidth(self, now_ns: int, link: SharedLink, bandwidth_bps: float | None) -> None:
         before, link.bandwidth_bps = link.bandwidth_bps, bandwidth_bps
-        if before == bandwidth_bps or not link.flows:
+        if before == bandwidth_bps:
+            return
+        if before == 0:
+            note_stall(link.stalls, link.stands_since, now_ns)
+        elif bandwidth_bps == 0:
+            link.stands_since = now_ns
+        if not link.flows:
             return
         if before is not None and bandwidth_bps is not None:
             group = next(iter(link.flows)).group
@@ -251,7 +264,7 @@ class Fluid:
             shared.append(SharedLink(-self._order, float(cap_bps)))
         members: tuple[MediumLink, ...] = ()
         for link in shared:
-            if link.follows and not link.watched:
+            if (link.follows or link.roams is not None) and not link.watched:
                 self._follow(now_ns, link)
             if isinstance(link, MediumLink):
                 members += (link,)
@@ -425,7 +438,7 @@ class Fluid:
         while self._breaks:
             change, index = self._breaks[0]
             link = self._links[index]
-            if link.flows and link.follows:
+            if link.flows and (link.follows or link.roams is not None):
                 return change
             link.watched = False                # asked again at its next use
             heappop(self._breaks)

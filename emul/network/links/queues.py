@@ -18,6 +18,7 @@ from emul.network.links.connections import LEAST_S, Next, PacketTrain, Passage, 
 from emul.network.links.fluid import Fluid
 from emul.network.links.senders import Sender, Senders, SentMessage
 from emul.network.links.service import WORK_PER_BYTE
+from emul.network.links.stalls import Stall, note_stall, of_profile, stalled_ns
 from emul.network.links.tcp import MSS_BYTES
 from emul.network.models.profiles import NEVER, VaryingRate
 
@@ -37,6 +38,8 @@ class TrainQueue:
         self.profile = profile              # of the rate; None: `rate_bps` says it
         self._given = profile
         self._last_bps = rate_bps or 0.0    # the last that was not 0
+        self.changed_ns = 0                 # the time of the last change
+        self._stalls: list[Stall] = []      # by changes
         self.free_ns = 0.0                  # the time when all that has come is served
         self.trains: list[InQueue] = []     # not served yet, in their order: whole, or pieces
         self.followers: list[ServedTrain] = []   # trains whose last piece is here
@@ -87,6 +90,7 @@ class TrainQueue:
     def change(self, now: int, bandwidth_bps: float | VaryingRate | Literal["infinite", "profile"]) -> None:
         """From `now` on the link has this bandwidth: what has not been served is planned anew."""
         self.clear(now)
+        stood = self.paused
         for train in self.trains:
             if train.start_ns < now:
                 if self.profile is not None:
@@ -103,6 +107,9 @@ class TrainQueue:
         self.profile = self._given if bandwidth_bps == "profile" else None
         self.rate_bps = None if isinstance(bandwidth_bps, str) else bandwidth_bps
         self._last_bps = self.rate_bps or self._last_bps
+        if stood:
+            note_stall(self._stalls, self.changed_ns, now)
+        self.changed_ns = now
         at = float(now)
         for train in self.trains:
             train.start_ns = at = max(at, train.came_ns)
@@ -111,6 +118,12 @@ class TrainQueue:
                 train.last_ns = released_by.end_ns + train.lag_ns
             train.end_ns = at = self.ends(at, train.left_bytes, train.last_ns, train.tail_bytes)
         self.free_ns = at
+
+    def stalls(self, start: float, end: float) -> list[Stall]:
+        """The times at which it stands still between two times, ascending."""
+        if self.profile is None:
+            return self._stalls
+        return self._stalls + of_profile(self.profile, max(start, self.changed_ns), end)
 
     def clear(self, now: float) -> None:
         """Forget what has been served by `now`."""
@@ -203,6 +216,7 @@ class _Track:
 
     sender: Sender
     train: PacketTrain
+    route: Sequence[TrainQueue]
     pieces: int                         # those that have not come to the last queue
     start_ns: float = inf
     first: InQueue | None = None        # of those that came there the first
@@ -260,7 +274,7 @@ class QueueSenders(Senders):
             self._enqueue(now, sender, train, route[0])
             return
         cuts = [(min(PIECE, part.packets - i), part) for part in train.parts for i in range(0, part.packets, PIECE)]
-        track = _Track(sender, train, len(cuts))
+        track = _Track(sender, train, route, len(cuts))
         at, base = following.at_ns, 0
         pieces: list[tuple[float, TrainPart, range]] = []
         for count, part in cuts:
@@ -309,11 +323,14 @@ class QueueSenders(Senders):
         served.shift_ns = 0.0
         first_ns = first * served.s
         took = served.end_ns - served.start_ns if served.end_ns < inf else 0.0
+        stalls = [queue.stalls(served.start_ns, served.end_ns)] if took else []
+        took -= stalled_ns(stalls, served.start_ns, served.end_ns)
         if queue.profile is not None and survivors > first and took:
             # the connection takes its packets to be evenly spread: so they are between the first ones and the end
             first_ns = first * queue.packet_ns(at, packet_bytes, first)
-            served.s = max(LEAST_S, (took - first_ns) / (survivors - first))
-            served.shift_ns = first_ns - first * served.s
+            moving_ns = first_ns - stalled_ns(stalls, at, at + first_ns)
+            served.s = max(LEAST_S, (took - moving_ns) / (survivors - first))
+            served.shift_ns = moving_ns - first * served.s
         elif len(queue.senders) > 1 and survivors:
             served.s = max(served.s, took / survivors)
             first_ns = first * served.s
@@ -358,7 +375,9 @@ class QueueSenders(Senders):
         served.told = True
         sender = served.sender
         self._leave(now, served)
-        start = min(served.begun_ns, served.start_ns) + served.shift_ns
+        start = min(served.begun_ns, served.start_ns)
+        start += served.shift_ns + stalled_ns([queue.stalls(start, served.end_ns) for queue in sender.queues], start,
+                                              served.end_ns)
         self._follow(now, sender, sender.connection.served(start, served.end_ns, served.s))
 
     def _leave(self, now: int, served: ServedTrain) -> None:
@@ -473,4 +492,8 @@ class QueueSenders(Senders):
         self._plan(now, served)
         if end == inf:                              # as if it went on at once: the next train waits as this one does
             end = now + train.survivors * s
+        stalled = stalled_ns([queue.stalls(start, end) for queue in track.route], start, end)
+        if stalled:
+            start += stalled
+            s = min(s, max(LEAST_S, (end - start) / train.survivors))
         self._follow(now, sender, connection.served(start, max(start, end), s))

@@ -18,6 +18,7 @@ from emul.base.errors import NetworkError
 from emul.network.links.connections import Completed, Next, PacketTrain, TcpConnection, TcpStack, pass_queue
 from emul.network.links.fluid import Fluid
 from emul.network.links.service import WORK_PER_BYTE
+from emul.network.links.stalls import stalled_ns
 from emul.network.models.packetfates import RowFates
 
 if TYPE_CHECKING:           # a circle: a link has senders and queues, and both ask it for its rates and its messages
@@ -164,14 +165,17 @@ class Senders:
         self._through: list[tuple[Any, int]] = []       # item, bytes sent again; what nothing brought to its end: -1
 
     def write(self, now: int, ends: Ends, tcp: TcpStack, item: object, size_bytes: int, wire_bytes: int,
-              links: Sequence[FlowLink], latency_ns: int, fates: RowFates | None) -> None:
-        """A message goes out on the connection of its ends, over `links`, as soon as the window lets it."""
+              links: Sequence[FlowLink], latency_ns: int, fates: RowFates | None, delivered: bool) -> None:
+        """A message goes out on the connection of its ends, over `links`, as soon as the window lets it.
+
+        delivered: no link loses it. If one does, `links` end there, which is not the way of the other messages.
+        """
         key = ends, links[0].number
         sender = self._senders.get(key)
         if sender is None:
             self.used = True
             sender = self._senders[key] = Sender(key, ends, tcp, links, latency_ns)
-        elif sender.links is not links and [link.number for link in links] != sender.numbers:
+        elif delivered and sender.links is not links and [link.number for link in links] != sender.numbers:
             sender.tell(links, latency_ns)
         sender.write(item, size_bytes, wire_bytes, fates)
         if sender.connection.train is not None:
@@ -277,6 +281,7 @@ class Senders:
         packets, start = sender.train_bytes / sender.packet_bytes, sender.began
         if sender.least_s == inf > least_s:         # a link stood still when the train came
             start = max(start, end - ceil(packets * least_s))
+        start += round(stalled_ns([self._fluid.stalls(number) for number in sender.numbers], start, end))
         if least_s == inf:                          # it stood still each time that somebody looked: the time tells
             least_s = 0.0
         took = end - start

@@ -7,6 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 from emul.base.errors import NetworkError
+from emul.network.links.stalls import Stall
 
 if TYPE_CHECKING:           # a circle: links of a medium are links, and a flow asks its links for theirs
     from emul.network.links.media import MediumLink
@@ -34,7 +35,8 @@ class RateProfile(Protocol):
 class SharedLink:
     """A link and the flows on it. The notes of a filling on it hold for that filling."""
 
-    __slots__ = ("bandwidth_bps", "flows", "follows", "index", "left_bps", "open", "profile", "stamp", "watched")
+    __slots__ = ("bandwidth_bps", "flows", "follows", "index", "left_bps", "open", "profile", "stalls", "stamp",
+                 "stands_since", "watched")
 
     constrains = True               # it limits its flows, if its bandwidth is finite
     roams: Callable[[int], int] | None = None       # of a link of a medium that becomes another one: time -> its number
@@ -45,6 +47,8 @@ class SharedLink:
         self.profile = profile
         self.follows = profile is not None          # no `change` has taken its place
         self.flows: dict[Flow, None] = {}          # in the order of their start
+        self.stands_since = 0                       # where its bandwidth is 0: from when on
+        self.stalls: list[Stall] = []               # those that were over while it was in use
         self.watched = False                        # the profile's next breakpoint is in the heap
         self.stamp = 0                              # of the last search for groups that met it
         self.left_bps = 0.0                         # while filling: what is left

@@ -44,7 +44,10 @@ class Residual:
         return max(0, int(self._own.rate_at(t_ns)) - self._load.rate_at(t_ns))
 
     def _change(self, t_ns: int) -> int | None:
-        return earlier(self._own.next_change(t_ns), self._load.next_change(t_ns))
+        own = self._own.next_change(t_ns)
+        if own is None and self._own.rate_at(t_ns) == 0:    # as after the last contact: no load changes that any more
+            return None
+        return earlier(own, self._load.next_change(t_ns))
 
     def _extend(self) -> None:
         """Find one more piece, behind what is known."""
@@ -116,6 +119,9 @@ class CurveProfile(Residual):
 
     def _left(self, t_ns: int) -> int:
         return self._load.rate_at(t_ns)
+
+    def _change(self, t_ns: int) -> int | None:
+        return self._load.next_change(t_ns)
 
 
 def earlier(a: int | None, b: int | None) -> int | None:
