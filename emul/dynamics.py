@@ -19,7 +19,7 @@ from typing import Any
 from emul.base.errors import Problem, ScenarioError
 from emul.kernel import LinkChange, NodeCrash, NodeDropOut
 from emul.kernel.parts import Fault, NodeLeave
-from emul.network import Network
+from emul.network import NEVER, Network
 from emul.network.models import churn, loss, outages
 from emul.network.models.latency import latency, least_ns
 from emul.network.models.traces import TraceSpec, digest
@@ -29,7 +29,6 @@ from emul.scenario.churn import Absence, Availability, Churn, Days, Kind, ShockG
 from emul.scenario.faults import Leave, LinkSet, LinkUp, NetworkPartition, Slow, is_pattern
 from emul.scenario.outages import outage_document
 
-_NEVER = 1 << 62
 _VALUES = ("bandwidth_bps", "latency_ns", "outage")
 
 
@@ -136,7 +135,7 @@ class _Maker:
         until = None if fault.for_ns is None else fault.at_ns + fault.for_ns
         if isinstance(fault, Slow):
             factor = Fraction(str(fault.factor))
-            self._slow.setdefault(node, []).append((fault.at_ns, _NEVER if until is None else until, factor))
+            self._slow.setdefault(node, []).append((fault.at_ns, NEVER if until is None else until, factor))
         elif isinstance(fault, Leave):
             self.placed.append((place, NodeLeave(fault.at_ns, node, until)))
         else:
@@ -147,7 +146,7 @@ class _Maker:
         found: dict[int, list[list[int]]] = {}
         for node, windows in sorted(self._slow.items()):
             pieces: list[list[int]] = []
-            for time in sorted({t for begin, end, _ in windows for t in (begin, end) if t < _NEVER}):
+            for time in sorted({t for begin, end, _ in windows for t in (begin, end) if t < NEVER}):
                 factor = Fraction(1)
                 for begin, end, by in windows:
                     if begin <= time < end:
@@ -295,7 +294,7 @@ class _Maker:
 
     def _window(self, link: tuple[int, int], place: int, fault: LinkDown | LinkSet | NetworkPartition, what: str,
                 value: object, told: object = None) -> None:
-        end = _NEVER if fault.for_ns is None else fault.at_ns + fault.for_ns
+        end = NEVER if fault.for_ns is None else fault.at_ns + fault.for_ns
         self._windows.setdefault(self._medium(link), []).append(_Window(fault.at_ns, end, place, what, value, told))
 
     def _medium(self, link: tuple[int, int]) -> tuple[int, int]:
@@ -363,7 +362,7 @@ def _changes(windows: Sequence[_Window], own: Mapping[str, tuple[object, object]
     """The changes of a link that `own` values belong to, in the order of time."""
     down = False
     holds: dict[str, _Window | None] = dict.fromkeys(_VALUES)
-    times = sorted({t for w in windows for t in (w.begin, w.end) if t < _NEVER})
+    times = sorted({t for w in windows for t in (w.begin, w.end) if t < NEVER})
     for time in times:
         changes: dict[str, object] = {}
         told: dict[str, object] = {}

@@ -27,7 +27,7 @@ from emul.engine.findings import charges
 from emul.engine.wiring import Wiring
 from emul.network import LinkRule, Network, build
 from emul.network.mediumoutlook import medium_outlooks
-from emul.network.models.profiles import NEVER as NEVER_NS
+from emul.network.models.profiles import NEVER
 from emul.network.outlook import Hop, Outlook, Route, unverified
 from emul.network.terrain import chart
 from emul.record.columns import columns
@@ -35,7 +35,7 @@ from emul.record.journal import MemoryJournal
 from emul.record.progress import rounded_size
 from emul.record.tables import derive
 from emul.registry import schemes as registry
-from emul.scenario import NEVER, ComputeTime, Evaluation, Scenario, Stop, chosen
+from emul.scenario import NO_EVALUATION, ComputeTime, Evaluation, Scenario, Stop, chosen
 from emul.scenario.network import NetworkUse
 from emul.workers.twin import Twin
 
@@ -140,8 +140,8 @@ def _contacts(network: Network) -> PlainDict:
     if not links:
         return {}
     told = [{"link": f"{network.names[u]}->{network.names[v]}", "contacts": len(one),
-             "first_s": one.begins[0] / 1e9, "last_s": None if one.ends[-1] == NEVER_NS else one.ends[-1] / 1e9,
-             "up_s": None if one.ends[-1] == NEVER_NS else one.up_ns / 1e9, "mean_bps": one.mean_bps,
+             "first_s": one.begins[0] / 1e9, "last_s": None if one.ends[-1] == NEVER else one.ends[-1] / 1e9,
+             "up_s": None if one.ends[-1] == NEVER else one.up_ns / 1e9, "mean_bps": one.mean_bps,
              "latency_ms": one.typical_ns / 1e6}
             for (u, v), one in sorted(links.items())[:_EXAMPLES]]
     return {"contacts": {"links": len(links), "contacts": sum(map(len, links.values())), "first_links": told,
@@ -185,7 +185,7 @@ def dry(scenario: Scenario, steps: int = 0) -> Scenario:
         scenario, faults=[], traffic=[], contacts=None, attacks=[], network=NetworkUse(record=False),
         compute=ComputeTime("zero"), stop=Stop(rounds=1),
         link_rules=[*scenario.link_rules, LinkRule("*", outage="none", queue="unlimited")],
-        evaluation=Evaluation(every=NEVER), task={**scenario.task, "solver": {solver: still}})
+        evaluation=Evaluation(every=NO_EVALUATION), task={**scenario.task, "solver": {solver: still}})
 
 
 def _dry_wiring(scenario: Scenario, scheme: str, raw: dict[str, object], plugins: Sequence[str]) -> Wiring:

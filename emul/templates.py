@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from emul.base.errors import EmulError
+from emul.base.errors import InputError
 from emul.base.shipped import shipped
 from emul.registry import schemes
 
@@ -271,7 +271,7 @@ A scheme for emul, in a package of its own: once it is installed, every command 
 """
 
 
-class TemplateError(EmulError):
+class TemplateError(InputError):
     """A new scheme, task or plug-in cannot be written; the text says why."""
 
 

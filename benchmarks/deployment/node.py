@@ -28,7 +28,7 @@ from emul.engine import Wiring
 from emul.kernel.fates import matches, newest_reached, round_is_over, take_from_inbox
 from emul.kernel.parts import Copy, KNode, Patience, Payload
 from emul.roles.events import (
-    NEVER,
+    NO_DEADLINE,
     Abstain,
     Action,
     Compute,
@@ -331,7 +331,7 @@ class RealNode:
         node.patience = patience
         take_from_inbox(node, patience)
         while True:
-            left_s = None if deadline == NEVER else (deadline - self._now) / 1e9
+            left_s = None if deadline == NO_DEADLINE else (deadline - self._now) / 1e9
             if node.in_round and round_is_over(node):
                 return self._resume(patience, WaitEnd.ROUND_OVER)
             if len(patience.got) >= patience.need:

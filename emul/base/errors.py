@@ -1,7 +1,8 @@
 """The exceptions of emul, a small tree by meaning: a caller catches what it can act upon.
 
 EmulError
-    ScenarioError        the user's files are wrong; carries every problem found, with its place
+    InputError           a thing that the user names is not there or cannot be used; others stand in their modules
+        ScenarioError        the user's files are wrong; carries every problem found, with its place
     NetworkError         a topology, a route or a link cannot be built
     WireError            a frame is not what a peer of ours would have sent
     SchemeError          a scheme cannot go on
@@ -23,6 +24,10 @@ class EmulError(Exception):
     """Base of all errors that emul raises on purpose."""
 
 
+class InputError(EmulError):
+    """A thing that the user names does not exist or cannot be used: the command line exits with code 2."""
+
+
 @dataclass(frozen=True)
 class Problem:
     """One mistake in a file: where it is, what was found, what was expected."""
@@ -34,7 +39,7 @@ class Problem:
     file: str = ""      # the file that the line is of, where it is another than that of the error
 
 
-class ScenarioError(EmulError):
+class ScenarioError(InputError):
     """All problems of one file at once, in the order of its lines."""
 
     def __init__(self, file: str, problems: list[Problem]):

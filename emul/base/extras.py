@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from emul.base.errors import EmulError
+from emul.base.errors import InputError
 
 _NAMES = {"scipy": "SciPy", "sklearn": "scikit-learn", "altair": "Altair", "vl_convert": "vl-convert",
           "dp_accounting": "dp-accounting", "sgp4": "sgp4"}
 
 
-class MissingExtra(EmulError, ImportError):
+class MissingExtra(InputError, ImportError):
     """The request needs a package that a plain install lacks; the text has the command that installs it."""
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from emul.base.errors import EmulError
+from emul.base.errors import InputError
 from emul.base.files import as_file_name, from_file_name, write_atomically
 
 ARTEFACTS, MODELS = "artefacts", "models"
@@ -27,7 +27,7 @@ _ROUND = "round-"
 _METADATA = "emul"                  # one key: the order of several is not the same twice
 
 
-class KeptError(EmulError):
+class KeptError(InputError):
     """An array cannot be kept, or a file of one is not what emul wrote; the text says which."""
 
 

@@ -18,7 +18,7 @@ from typing import Annotated
 import typer
 
 from emul import __version__
-from emul.base.errors import EmulError, ScenarioError
+from emul.base.errors import EmulError, InputError
 from emul.base.tracebacks import WHOLE, whole
 from emul.cli import (  # noqa: F401
     attack,
@@ -51,24 +51,6 @@ def _root(version: Annotated[bool, typer.Option("--version", help="print the ver
     if version:
         print(f"emul {__version__}")
         raise typer.Exit
-
-
-def _about_input(error: EmulError) -> bool:
-    """True if the error is about a thing that the command line names, which does not exist or cannot be used."""
-    from emul.base.extras import MissingExtra
-    from emul.base.kept import KeptError
-    from emul.learning.names import PluginError
-    from emul.record.export import ExportError
-    from emul.record.journal import RecordError
-    from emul.registry.schemes import NotAScheme, UnknownScheme
-    from emul.roles.evidence import NotKept
-    from emul.store import StoreError
-    from emul.study.directory import StudyError
-    from emul.study.ray_engine import RayMissing
-    from emul.templates import TemplateError
-
-    return isinstance(error, (ExportError, KeptError, MissingExtra, NotAScheme, NotKept, PluginError, RecordError,
-                              RayMissing, StoreError, StudyError, TemplateError, UnknownScheme))
 
 
 _terminated = False
@@ -117,12 +99,9 @@ def _run_command() -> int | None:
         return code
     except (typer.Abort, KeyboardInterrupt):
         return INTERRUPTED
-    except ScenarioError as e:
-        _print(e)
-        return BAD_INPUT
     except EmulError as e:
         _print(e)
-        return BAD_INPUT if _about_input(e) else FAILED
+        return BAD_INPUT if isinstance(e, InputError) else FAILED
     except OSError as e:            # a disk that is full, a place that cannot be written, a directory that has gone
         print(f"{e.filename or 'output'}: {e.strerror or e}", file=sys.stderr)
         return FAILED if e.filename is None or e.errno == errno.ENOSPC else BAD_INPUT

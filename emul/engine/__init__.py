@@ -10,7 +10,7 @@ from emul.base.lazy import lazily
 
 if TYPE_CHECKING:
     from emul.engine.costs import CostSource, load_costs, read_profile
-    from emul.engine.findings import drawn, facts, header, latencies, observed, timed
+    from emul.engine.findings import drawn, facts, header, observed, timed
     from emul.engine.keeping import Keeping
     from emul.engine.profiling import fit, profile
     from emul.engine.replaying import replay
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 else:
     __getattr__ = lazily(__name__, {
         "costs": ("CostSource", "load_costs", "read_profile"),
-        "findings": ("drawn", "facts", "header", "latencies", "observed", "timed"),
+        "findings": ("drawn", "facts", "header", "observed", "timed"),
         "keeping": ("Keeping",), "profiling": ("fit", "profile"), "replaying": ("replay",),
         "resuming": ("ResumeMismatch", "resume"),
         "running": ("pool_of", "run"), "session": ("Finished", "Result", "Session", "Watch", "execute"),
         "theory": ("analysis",), "wiring": ("Wiring", "wire")})
 
 __all__ = ["CostSource", "Finished", "Keeping", "Result", "ResumeMismatch", "Session", "Watch", "Wiring", "analysis",
-           "drawn", "execute", "facts", "fit", "header", "latencies", "load_costs", "observed", "pool_of", "profile",
+           "drawn", "execute", "facts", "fit", "header", "load_costs", "observed", "pool_of", "profile",
            "read_profile", "replay", "resume", "run", "timed", "wire"]

@@ -17,7 +17,6 @@ from emul.engine.costs import Charge
 from emul.engine.theory import analysis
 from emul.engine.wiring import Wiring
 from emul.kernel import Kernel
-from emul.network import Network
 from emul.network.linkrecord import PacketRow, Row
 from emul.network.models.contacts import Contacts
 from emul.network.network import TrafficRow
@@ -165,8 +164,3 @@ def timed(finished: Finished) -> list[tuple[int, str, float, int]]:
 def charges(wiring: Wiring, timings: Iterable[Timing]) -> set[Charge]:
     """The entries that a profile needs: (entry, label of the computation, work) of each computation."""
     return {(f"{wiring.scheme.name}/{wiring.plan.roles[t.node]}/{t.label}", t.same, t.work) for t in timings}
-
-
-def latencies(network: Network) -> dict[tuple[int, int], int]:
-    """(vertex, next vertex) -> ns of every link that was used, for the check of causality."""
-    return network.latencies()

@@ -13,7 +13,7 @@ from emul.network import LinkRule, Network, build, realisation
 from emul.network.recorded import Realisation
 from emul.registry import schemes
 from emul.roles.scheme import AnyScheme
-from emul.scenario import NEVER, Scenario, build_params, label_of
+from emul.scenario import NO_EVALUATION, Scenario, build_params, label_of
 from emul.scenario.labels import parameters
 from emul.scenario.params import scenario_keys
 from emul.scenario.placing import Placed, place
@@ -50,7 +50,7 @@ def parts_of(scenario: Scenario, name: str, entry: dict[str, object], plugins: S
              costs: CostSource | None) -> Parts:
     """The parts; costs: in place of those that the scenario names. Raises ScenarioError."""
     if scenario.training == SKIP:           # nothing to compute as one, nothing to evaluate
-        scenario = replace(scenario, fuse=None, evaluation=replace(scenario.evaluation, every=NEVER))
+        scenario = replace(scenario, fuse=None, evaluation=replace(scenario.evaluation, every=NO_EVALUATION))
     scheme = schemes.find(name, plugins)
     params = build_params(scheme.params, parameters(entry), f"parameters of scheme {name}")
     realisation = _recorded(scenario)

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from emul.engine.costs import CostSource
-from emul.engine.findings import drawn, facts, header, latencies, observed
+from emul.engine.findings import drawn, facts, header, observed
 from emul.engine.running import AnyPool, number_of_workers, pool_of
 from emul.engine.session import execute, round_of
 from emul.engine.wiring import wire
@@ -37,7 +37,7 @@ def replay(directory: Path, workers: AnyPool = None, plugins: Sequence[str] = ()
     with pool_of(count, scenario.workers.timeout_s) as pool:
         finished = execute(wiring, pool, journal, partial(
             round_of, step, f"computing {directory} again", scenario.stop.rounds))
-    again = verify.Again(journal, facts(finished, journal.close()), observed(finished), latencies(wiring.network),
+    again = verify.Again(journal, facts(finished, journal.close()), observed(finished), wiring.network.latencies(),
                          wiring.network.unordered(), drawn(finished) if scenario.network.record else ())
     digest = verify.replayed(record, again)
     differ = verify.values_differ(record, again)

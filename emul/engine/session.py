@@ -23,7 +23,6 @@ from emul.engine.findings import (
     drop_later,
     facts,
     header,
-    latencies,
     observed,
     timed,
 )
@@ -189,7 +188,7 @@ class Session:
             write_contacts(directory.path, finished.plan, until_ns)
             write_positions(directory.path, positions(network, until_ns), on_globe(network))
             return write_results(directory, facts(finished, digest, directory.path), observed(finished),
-                                 timed(finished), latencies(network), network.unordered(),
+                                 timed(finished), network.latencies(), network.unordered(),
                                  drawn(finished) if self.scenario.network.record else ())
         except OSError as e:
             raise NotRecorded(f"{e.filename or directory.path}: {strerror(e)}; the journal has all of the run: `emul "

@@ -85,10 +85,10 @@ def _go_away(kernel: Kernel, time: int, node: KNode, fault: NodeLeave, seq: int)
     node.away = True
     kernel.log((rows.AWAY, time, node.id))
     if fault.until_ns is not None:
-        kernel.calendar.add(fault.until_ns, (FAULT, node.id, seq, BACK, (node, fault), node))
+        kernel.calendar.add(fault.until_ns, (FAULT, node.id, seq, BACK, node, node))
 
 
-def come_back(kernel: Kernel, time: int, node: KNode, fault: NodeLeave) -> None:
+def come_back(kernel: Kernel, time: int, node: KNode) -> None:
     """A node that was away is heard again."""
     node.away = False
     kernel.log((rows.BACK, time, node.id))
@@ -98,7 +98,7 @@ def _crash(kernel: Kernel, time: int, node: KNode, fault: NodeCrash, seq: int) -
     if not node.alive or node.finished:
         return
     if fault.until_ns is not None:
-        kernel.calendar.add(fault.until_ns, (FAULT, node.id, seq, RETURN, (node, fault), node))
+        kernel.calendar.add(fault.until_ns, (FAULT, node.id, seq, RETURN, node, node))
     node.time = time
     node.alive = False
     node.downs = [*node.downs, (time, fault.until_ns)]
@@ -137,7 +137,7 @@ def run_out(kernel: Kernel, time: int, node: KNode, version: int) -> None:
         _crash(kernel, time, node, NodeCrash(time, node.id), 0)
 
 
-def return_(kernel: Kernel, time: int, node: KNode, fault: NodeCrash) -> None:
+def return_(kernel: Kernel, time: int, node: KNode) -> None:
     """A crashed node starts its role anew."""
     node.alive = True
     node.reached = {}

@@ -300,9 +300,9 @@ def _happen(kernel: Kernel, time: int, entry: Entry) -> KNode | None:
     elif tag == FAILURE:
         fail(kernel, time, *what)
     elif tag == RETURN:
-        return_(kernel, time, what[0], what[1])
+        return_(kernel, time, what)
     elif tag == BACK:
-        come_back(kernel, time, what[0], what[1])
+        come_back(kernel, time, what)
     elif tag == EMPTY:
         run_out(kernel, time, *what)
     elif tag == STOP:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 
 from emul.base.plain import PlainMapping
 from emul.base.rows import Row
-from emul.roles.events import NEVER, Event, NextRound, Observation, Reply, Wait
+from emul.roles.events import NO_DEADLINE, Event, NextRound, Observation, Reply, Wait
 
 
 @dataclass(frozen=True)
@@ -249,8 +249,6 @@ class Copy:
     __slots__ = ("decided", "frames", "hop", "kind", "path", "payload", "reason", "round", "seq", "size", "source",
                  "target", "through")
 
-    through: bool               # set once it has left a link that nodes share; not there before
-
     def __init__(self, source: int, seq: int, target: int, kind: str, size: int, round: int, payload: Payload | None,
                  path: Sequence[int], reason: str = "", frames: list[bytes] | None = None):
         self.source = source
@@ -266,6 +264,7 @@ class Copy:
         #                                         behind it, the next one, and the target
         self.hop = 0                            # index of the link of `path` that it is on
         self.decided = False                    # true if it is settled that the receiver's worker gets the frames
+        self.through = False                    # it has left its first link, one that nodes share, or never came to it
 
 
 OWN, SHARED, FLOW, RETURNING = range(4)     # kinds of pipes
@@ -319,7 +318,7 @@ class Patience:
         if sources is not None and len(sources) > 4:
             self.sources = frozenset(sources)
         self.need = wait.need
-        self.fates = wait.deadline == NEVER and sources is not None     # a wait with a timeout cannot know fates
+        self.fates = wait.deadline == NO_DEADLINE and sources is not None     # a wait with a timeout cannot know fates
         self.got: dict[int, Copy] = {}
         self.handed: Container[int] = ()        # sources whose copies the role has, from before it refused others
         self.open: set[int] = set(sources) if self.fates and sources else _NONE

@@ -47,7 +47,7 @@ def await_sent(kernel: Kernel, node: KNode, action: AwaitSent) -> None:
 def _newest(kernel: Kernel, node: KNode, pipe: Pipe, target: int) -> Copy | None:
     """The newest message to `target` that may still be on the first link of its way."""
     for copy in reversed(kernel.nodes[target].coming.get(node.id, ())):
-        if not (copy.hop if pipe.kind == OWN else has_left(copy)):
+        if not (copy.hop if pipe.kind == OWN else copy.through):
             return copy
     return None
 
@@ -56,21 +56,16 @@ def _newest_of_any_way(kernel: Kernel, node: KNode, target: int) -> tuple[Pipe |
     """The same where routes depend on the time, and the link that it is on."""
     for copy in reversed(kernel.nodes[target].coming.get(node.id, ())):
         pipe = None if len(copy.path) < 2 else kernel.pipes.get((copy.path[0], copy.path[1]))
-        if pipe is not None and not copy.hop and not has_left(copy):
+        if pipe is not None and not copy.hop and not copy.through:
             return pipe, copy
     return None, None
-
-
-def has_left(copy: Copy) -> bool:
-    """True if the copy has left its first link, one that the node shares, or has never come to it."""
-    return getattr(copy, "through", False)
 
 
 def look_at_transmission(kernel: Kernel, time: int, node: KNode, what: Transmission) -> None:
     """End the wait if the message has left the node by now; else look again when it may have."""
     strand, epoch, pipe, copy = what
     waits = strand.epoch == epoch and node.alive
-    if waits and pipe is not None and copy is not None and not has_left(copy):
+    if waits and pipe is not None and copy is not None and not copy.through:
         if pipe.kind in (FLOW, RETURNING):      # `transmitted` will tell
             return
         end = pipe.link.end_of(copy)

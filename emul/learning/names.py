@@ -22,11 +22,11 @@ from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any
 
-from emul.base.errors import EmulError
+from emul.base.errors import InputError
 from emul.base.tracebacks import said
 
 
-class PluginError(EmulError):
+class PluginError(InputError):
     """A module that is given with `--plugin` cannot be imported, or what it offers is not what it should be."""
 
 

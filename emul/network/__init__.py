@@ -20,7 +20,8 @@ from emul.network.links.link import GIVEN_BACK, HERE, Link, Tail
 from emul.network.links.transport import Arq, TcpCap
 from emul.network.models.loss import lost_at
 from emul.network.models.outages import OutageSpec
-from emul.network.network import NEVER, Network, build
+from emul.network.models.profiles import NEVER
+from emul.network.network import Network, build
 from emul.network.rules import LinkParameters, LinkRule, parse_match
 
 __all__ = [

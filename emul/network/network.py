@@ -43,7 +43,7 @@ from emul.network.models.latency import Latency, latency, least_ns, typical_ns
 from emul.network.models.loss import Outage, Timed, outage
 from emul.network.models.media import MediumSpec
 from emul.network.models.packetfates import PacketFates
-from emul.network.models.profiles import VaryingRate
+from emul.network.models.profiles import NEVER, VaryingRate
 from emul.network.models.radio import Radio, RadioModel, RoamingRate
 from emul.network.models.radiofiles import RadioSpec, read_radio
 from emul.network.models.residual import LinkLoad, LoadEntry, TimeLeft, varying_rate
@@ -55,7 +55,6 @@ from emul.network.rules import MARK, LinkParameters, LinkRule, Resolver, rule_pr
 
 # ends of the link, the entry's name in the scenario, bytes: offered = carried + dropped
 TrafficRow: TypeAlias = tuple[str, str, str, int, int, int]
-NEVER = 2**62       # ns, 146 years: the latency to where nothing leads
 
 
 class Network:

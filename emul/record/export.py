@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
-from emul.base.errors import EmulError
+from emul.base.errors import InputError
 from emul.base.files import write_atomically
 from emul.base.plain import PlainDict
 from emul.record.journal import header
@@ -30,7 +30,7 @@ _ROUNDS, _COMPUTE, _SENT, _GOT = 1, 2, 3, 4     # threads of a node
 _THREADS = {_ROUNDS: "rounds", _COMPUTE: "computes", _SENT: "sends", _GOT: "receives"}
 
 
-class ExportError(EmulError):
+class ExportError(InputError):
     """The package that an export needs is not installed."""
 
 

@@ -28,7 +28,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from emul.base import rows
-from emul.base.errors import EmulError, NotRecorded
+from emul.base.errors import InputError, NotRecorded
 from emul.base.files import strerror
 from emul.base.plain import PlainDict
 from emul.base.rows import Row
@@ -45,7 +45,7 @@ _FRAME = struct.Struct("<II")
 _LARGEST_BLOB = 1 << 30
 
 
-class RecordError(EmulError):
+class RecordError(InputError):
     """A file of a run directory is not what emul wrote; the text names the file and the place."""
 
 

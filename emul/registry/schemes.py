@@ -16,7 +16,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from emul.base import tracebacks
-from emul.base.errors import EmulError
+from emul.base.errors import InputError
 from emul.learning.names import is_missing, no_module
 from emul.roles.scheme import AnyScheme, Scheme, Variant
 from emul.wire import Message
@@ -24,7 +24,7 @@ from emul.wire import Message
 PACKAGE = "emul.schemes"                # also the group of entry points
 
 
-class UnknownScheme(EmulError):
+class UnknownScheme(InputError):
     """No scheme has this name; `nearest` is the likeliest one meant, or None."""
 
     def __init__(self, name: str, known: Sequence[str]):
@@ -39,7 +39,7 @@ def plugin_hint(name: str) -> str:
     return f"; {name}.py lies here: give --plugin {name}" if Path(f"{name}.py").is_file() else ""
 
 
-class NotAScheme(EmulError):
+class NotAScheme(InputError):
     """A module has no sound `SCHEME`, or cannot be imported."""
 
 

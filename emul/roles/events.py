@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-NEVER = -1                          # a deadline that does not come
+NO_DEADLINE = -1                          # a deadline that does not come
 PARKED = -2                         # the same, of a wait that only the role itself ends: for an activity, or for a lane
 SENDING = -3                        # the same, of a wait for the end of a transmission
 CANCELLED = "cancelled"             # the reason why an activity ended that did not end by itself
@@ -138,7 +138,7 @@ class Wait(Struct, array_like=True, tag=1, gc=False):
     kinds: list[str]
     sources: list[int] | None
     need: int                       # messages, at most one of each source that is named
-    deadline: int                   # or NEVER: then the fates decide, where sources are named
+    deadline: int                   # or NO_DEADLINE: then the fates decide, where sources are named
     where: str                      # file:line of the role
     accepts: bool = False           # messages are judged: the answer may be Reject
     activity: int = 0               # that waits; 0: the role itself

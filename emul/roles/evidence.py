@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from emul.base.errors import EmulError
+from emul.base.errors import InputError
 from emul.base.kept import KeptError, KeptModel
 from emul.base.plain import PlainDict
 from emul.base.streams import generator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Rows = list[PlainDict]                  # column -> number, text or None: one row each thing that was attacked
 
 
-class NotKept(EmulError):
+class NotKept(InputError):
     """A run has not kept what an attack needs; the text has the line that its scenario lacks."""
 
 

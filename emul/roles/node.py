@@ -31,7 +31,7 @@ from emul.base.units import LARGEST
 from emul.learning.declared import declared
 from emul.roles.desk import Desk, Evaluate, Job
 from emul.roles.events import (
-    NEVER,
+    NO_DEADLINE,
     Abstain,
     Action,
     AwaitSent,
@@ -765,7 +765,7 @@ class Node:
 
     def _wait(self, kinds: tuple[type[Message], ...], sources: list[int] | None, need: int, timeout_s: float | None,
               finish: Callable[[Any], R | Reject], accept: Any = None, tag: int | None = None) -> Await[R]:
-        deadline = NEVER if timeout_s is None else min(self.now_ns + max(0, round(timeout_s * 1e9)), LARGEST)
+        deadline = NO_DEADLINE if timeout_s is None else min(self.now_ns + max(0, round(timeout_s * 1e9)), LARGEST)
         names = _names.get(kinds) if tag is None else None
         if names is None:
             names = _kinds(kinds, tag, 2)

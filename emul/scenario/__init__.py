@@ -19,11 +19,11 @@ from emul.scenario.labels import chosen, label_of
 from emul.scenario.limits import Limits
 from emul.scenario.load import Edit, Given, load, loads, named
 from emul.scenario.params import build_params, check_params
-from emul.scenario.scenario import NEVER, ComputeTime, Evaluation, FusedTraining, Scenario, Stop, WorkerTimeout
+from emul.scenario.scenario import NO_EVALUATION, ComputeTime, Evaluation, FusedTraining, Scenario, Stop, WorkerTimeout
 from emul.scenario.sweep import Sweep, parse_seeds
 
-__all__ = ["NEVER", "AttackSpec", "Availability", "Behaviour", "Churn", "ComputeTime", "Crash", "Days", "DropOut",
-           "Edit", "Evaluation", "Fault", "FusedTraining", "Given", "Leave", "Limits", "LinkDown", "LinkSet", "LinkUp",
-           "NamedAttack", "NetworkPartition", "NodeSpeed", "Scenario", "ShockGroup", "Slow", "Stop", "Sweep",
+__all__ = ["NO_EVALUATION", "AttackSpec", "Availability", "Behaviour", "Churn", "ComputeTime", "Crash", "Days",
+           "DropOut", "Edit", "Evaluation", "Fault", "FusedTraining", "Given", "Leave", "Limits", "LinkDown", "LinkSet",
+           "LinkUp", "NamedAttack", "NetworkPartition", "NodeSpeed", "Scenario", "ShockGroup", "Slow", "Stop", "Sweep",
            "WorkerTimeout", "build_params", "check_params", "chosen", "label_of", "load", "loads", "named",
            "parse_seeds"]

@@ -32,7 +32,7 @@ from emul.scenario.sweep import Sweep
 from emul.scenario.topology import topology_document
 from emul.scenario.traffic import traffic_document
 
-NEVER = 10**9               # rounds between two evaluations, of a run that has none
+NO_EVALUATION = 10**9               # rounds between two evaluations, of a run that has none
 
 
 @dataclass(frozen=True)

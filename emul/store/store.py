@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from emul.base.errors import EmulError
+from emul.base.errors import InputError
 from emul.store.segments import SUFFIX, Damage, Parts, Segment, SegmentBuffer, SegmentWriter
 
 LIMIT_BYTES = 20 * 10**9            # of a store, before what was not used for longest goes
@@ -27,7 +27,7 @@ _FREE_BLOCKS = 2                    # kept for the next entries: to touch new me
 _TOUCHED_S = 30.0                   # a segment's time of use is as old as that at most
 
 
-class StoreError(EmulError):
+class StoreError(InputError):
     """A store cannot be opened: its folder is none, or may not be read or made."""
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emul.base.errors import EmulError
+from emul.base.errors import InputError
 from emul.base.files import write_atomically
 from emul.base.plain import PlainDict
 from emul.record.rundir import INCOMPLETE, SUMMARY, write_json
@@ -30,7 +30,7 @@ VERSION = 1
 _LOCK = ".lock"
 
 
-class StudyError(EmulError):
+class StudyError(InputError):
     """A directory is no study, is in use, or lacks what is asked of it."""
 
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from emul.base.errors import EmulError
+from emul.base.errors import InputError
 from emul.study.job import CellEvent, CellJob, Tell, run_text
 from emul.workers.joining import CUT_OFF, NoCluster, join
 
 
-class RayMissing(EmulError):
+class RayMissing(InputError):
     """`--engine ray` without Ray."""
 
 

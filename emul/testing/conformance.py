@@ -177,7 +177,7 @@ def _fuses(ran: Ran, scheme: Scheme[object]) -> bool:
 
 
 def _least_latency(ran: Ran) -> int:
-    return min((latency for latency in engine.latencies(ran.finished.wiring.network).values() if latency), default=MS)
+    return min((latency for latency in ran.finished.wiring.network.latencies().values() if latency), default=MS)
 
 
 def _delays(workers: int) -> list[float]:

@@ -13,7 +13,7 @@ from emul.roles import Message, Node
 from emul.roles.costs import Costs
 from emul.roles.desk import LANE, Desk, Job, Memory
 from emul.roles.events import (
-    NEVER,
+    NO_DEADLINE,
     PARKED,
     Abstain,
     Action,
@@ -139,7 +139,7 @@ class Driven:
     def settle(self) -> None:
         """Let the role know that nothing more will come of what it waits for, as the network does without a timeout."""
         own = self._waits.get(0)
-        if own is None or own.wait.deadline != NEVER or own.wait.sources is None:
+        if own is None or own.wait.deadline != NO_DEADLINE or own.wait.sources is None:
             raise ValueError(f"only a wait on named sources without a timeout can settle, not {self.waiting}")
         self._resume(0, WaitEnd.SETTLED)
 

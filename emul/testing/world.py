@@ -95,7 +95,7 @@ class Ran:
     def invariants(self) -> InvariantReport:
         """The invariant report, recomputed from the rows."""
         network = self.finished.wiring.network
-        return check_columns(self.derived.table, self.header, engine.latencies(network), network.unordered())
+        return check_columns(self.derived.table, self.header, network.latencies(), network.unordered())
 
     def of(self, node: str | int, *kinds: int) -> list[Row]:
         """The rows of a node, in the order of virtual time; of some kinds, or of all."""

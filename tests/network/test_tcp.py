@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from emul.base.errors import NetworkError
 from emul.network import Fluid
 from emul.network.links import tcp
-from emul.network.links.tcp import mathis_bps, pftk_bps, slow_start_delay_ns, slow_start_rounds
+from emul.network.links.tcp import mathis_bps, pftk_bps
 
 MS = 10**6
 losses = st.floats(1e-6, 0.3)
@@ -63,19 +63,6 @@ def test_a_cap_of_tcp_is_what_a_flow_in_a_fat_link_gets():
     cap = pftk_bps(40 * MS, 0.01)
     fluid.start(0, "m", 10**6, [0], cap_bps=cap)
     assert fluid.rate_bps("m") == cap
-
-
-@pytest.mark.parametrize(("size", "rounds"), [(0, 0), (1, 1), (14_480, 1), (14_481, 2), (43_440, 2), (43_441, 3)])
-def test_slow_start_sends_10_then_20_then_40_segments(size, rounds):
-    assert slow_start_rounds(size) == rounds
-
-
-@given(st.integers(1, 10**7), rtts, st.floats(1e5, 1e10))
-def test_slow_start_costs_less_than_its_rounds_and_nothing_on_a_slow_link(size, rtt, rate):
-    delay = slow_start_delay_ns(size, rtt, rate)
-    assert 0 <= delay <= (slow_start_rounds(size) - 1) * rtt
-    assert slow_start_delay_ns(size, rtt, 8e9 * 10 * 1448 / rtt / 1.001) == 0
-    assert slow_start_delay_ns(size, rtt, 1e30) == (slow_start_rounds(size) - 1) * rtt
 
 
 @pytest.mark.parametrize(("wrong", "text"), [

@@ -9,8 +9,8 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Protocol
 
-WORK_PER_BYTE = 8 * 10**9           # bits a byte times ns a second: bytes * this / (bit/s) is a time in ns
-NEVER = 2**62                       # ns: what a profile answers where the last byte does not leave
+from emul.network.models.profiles import NEVER, WORK_PER_BYTE
+
 PAUSED = 1 << 100                   # ns: times from here on stand for "not before the link goes on"
 _STEPS = 1_000_000                  # changes of a timeline that one transmission may span
 

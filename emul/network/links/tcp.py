@@ -50,40 +50,6 @@ def pftk_bps(rtt_ns: int, p: float, *, mss_bytes: int = MSS_BYTES, b: int = 1, r
     return min(rate, _window_bps(rtt_ns, window_bytes))
 
 
-def slow_start_rounds(size_bytes: int, *, mss_bytes: int = MSS_BYTES, window: int = INITIAL_WINDOW) -> int:
-    """RTTs until all of it is sent if the window doubles in each from `window` segments and nothing else limits.
-
-    >>> slow_start_rounds(1_000_000)
-    7
-    """
-    segments, rounds, sent = -(-size_bytes // mss_bytes), 0, 0
-    while sent < segments:
-        sent += window << rounds
-        rounds += 1
-    return rounds
-
-
-def slow_start_delay_ns(size_bytes: int, rtt_ns: int, rate_bps: float, *, mss_bytes: int = MSS_BYTES,
-                        window: int = INITIAL_WINDOW) -> int:
-    """The delay of the last byte against sending at `rate_bps` from the start, while the window is below rate * RTT.
-
-    A round whose window takes less than an RTT to send waits for the rest of it, unless it is the last. An estimate:
-    no losses, no delayed acknowledgements, no idle restart.
-
-    >>> slow_start_delay_ns(1_000_000, 100_000_000, 1e9) // 10**6       # six rounds of 100 ms, of 912 kB in all
-    592
-    """
-    left, lost, segments = size_bytes, 0.0, window
-    while True:
-        burst = segments * mss_bytes
-        busy_ns = 8e9 * burst / rate_bps
-        if burst >= left or busy_ns >= rtt_ns:
-            return round(lost)
-        lost += rtt_ns - busy_ns
-        left -= burst
-        segments *= 2
-
-
 def _window_bps(rtt_ns: int, window_bytes: float | None) -> float:
     return inf if window_bytes is None else 8 * window_bytes * _NS / rtt_ns
 

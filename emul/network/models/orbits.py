@@ -44,15 +44,6 @@ def period_s(altitude_km: float) -> float:
     return float(2 * np.pi * np.sqrt((RADIUS_KM + altitude_km) ** 3 / MU))
 
 
-def speed_km_s(altitude_km: float) -> float:
-    """The speed along a circle.
-
-    >>> round(speed_km_s(550), 5)
-    7.58509
-    """
-    return float(np.sqrt(MU / (RADIUS_KM + altitude_km)))
-
-
 def reach(radius_km: FloatArray | float, elevation: float) -> FloatArray:
     """The angle at the Earth's centre between a station and a satellite that stands so high above its horizon.
     radius_km: of the satellite, from the centre."""

@@ -14,8 +14,10 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Protocol
 
-NEVER = 2**62                       # ns: a time that does not come
-WORK_PER_BYTE = 8 * 10**9           # bit ns/s
+from emul.base.units import END_OF_TIME
+
+NEVER = END_OF_TIME                 # ns: a time that does not come
+WORK_PER_BYTE = 8 * 10**9           # bits a byte times ns a second: bytes * this / (bit/s) is a time in ns
 OPPORTUNITY_BYTES = 1500            # of a line of a Mahimahi trace
 _MS = 10**6
 _RATE = OPPORTUNITY_BYTES * 8 * 1000        # bit/s: one opportunity a millisecond
