@@ -18,7 +18,7 @@ from emul.network.links.connections import LEAST_S, Next, PacketTrain, Passage, 
 from emul.network.links.fluid import Fluid
 from emul.network.links.senders import Sender, Senders, SentMessage
 from emul.network.links.service import WORK_PER_BYTE
-from emul.network.links.stalls import Stall, note_stall, of_profile, stalled_ns
+from emul.network.links.stalls import LEAST_NS, Stall, note_stall, of_profile, stalled_ns
 from emul.network.links.tcp import MSS_BYTES
 from emul.network.models.profiles import NEVER, VaryingRate
 
@@ -121,7 +121,7 @@ class TrainQueue:
 
     def stalls(self, start: float, end: float) -> list[Stall]:
         """The times at which it stands still between two times, ascending."""
-        if self.profile is None:
+        if self.profile is None or end - start < LEAST_NS:
             return self._stalls
         return self._stalls + of_profile(self.profile, max(start, self.changed_ns), end)
 

@@ -29,8 +29,9 @@ def stalled_ns(stalls: Iterable[Sequence[Stall]], start: float, end: float) -> f
     >>> stalled_ns([[(0, 5), (10, 20)], [(15, 30)]], 3, 25)
     17
     """
+    late = [kept for of in stalls if of and (kept := _since(of, start))]        # none, for nearly every train
     found, at = 0.0, start
-    for since, until in merge(*([stall for stall in _since(of, start)] for of in stalls)):
+    for since, until in merge(*late):
         since, until = max(since, at), min(until, end)
         if until > since:
             found += until - since
