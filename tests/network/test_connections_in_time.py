@@ -13,6 +13,8 @@ from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from emul.network.links.connections import TcpConnection, TcpStack
 from emul.network.links.flows import FlowLink, Flows
@@ -183,6 +185,25 @@ def test_times_at_which_one_of_several_links_stands_still_count_once() -> None:
     gaps = of_profile(PiecewiseConstant([0, 5 * S, 6 * S, 8 * S], [1, 0, 1, 0]), 0, 9 * S)
     assert gaps == [(5 * S, 6 * S), (8 * S, 9 * S)]
     assert of_profile(PiecewiseConstant([0, MS, 2 * MS], [1, 0, 1]), 0, S) == []        # part of the pace
+
+
+@given(st.lists(st.tuples(st.integers(1, 400), st.sampled_from([0, 0, 3])), min_size=1, max_size=12),
+       st.integers(0, 900), st.integers(1, 3000))
+def test_the_stalls_of_a_trace_are_its_long_stretches_without_a_rate(pieces, start, length) -> None:
+    times = [0]
+    for last, _ in pieces[:-1]:
+        times.append(times[-1] + last * MS)
+    profile = PiecewiseConstant(times, [rate for _, rate in pieces])
+    still = [profile.rate_at(t * MS) == 0 for t in range(start, start + length)]         # a millisecond each
+    expected, since = [], None
+    for at, zero in [*enumerate(still, start), (start + length, False)]:
+        if zero and since is None:
+            since = at
+        elif not zero and since is not None:
+            if at - since >= 200:
+                expected.append((since * MS, at * MS))
+            since = None
+    assert of_profile(profile, start * MS, (start + length) * MS) == expected
 
 
 @by_sharing
