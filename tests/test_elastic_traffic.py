@@ -181,3 +181,24 @@ def test_what_waits_to_begin_anew_is_not_forgotten_beside_background_while_anoth
     alone, beside = (load_run(go(folder, twin, "fedavg", *sets, *more).directory).rounds for more in (
         [], ["traffic=[{link: 'client3->server', name: bg, messages: {every: 1 ms, size: 10 B}}]"]))
     assert list(alone["received"]) == list(beside["received"])
+
+
+@pytest.mark.parametrize("seed", [4, 5])
+def test_background_that_ends_with_the_run_is_counted(seed: int, folder: Path, twin: Twin) -> None:
+    go(folder, twin, "fedavg", "seed=%d" % seed,
+       "links=[{match: '*', latency: 20 ms, bandwidth: 1 Mbit/s, sharing: maxmin},"
+       " {match: 'client1->server', outage: {model: bernoulli, p: 0.5, per: message}}]",
+       "traffic=[{link: '*', messages: {every: {exponential: 200 ms}, size: 10 kB}}]",
+       "topology={generator: star, clients: 4}",
+       "task={data: {set: digits}, model: logistic, solver: {sgd: {lr: 0.1, steps: 2, batch: 16}}}",
+       "compute={mode: zero}", "schemes=[{name: fedavg, deadline: 1 s}]", "stop={rounds: 5}")
+
+
+def test_what_no_plan_delivers_any_more_is_lost_on_the_link_that_gave_it_back(folder: Path, twin: Twin) -> None:
+    (folder / "back.csv").write_text("start_s,end_s,source,destination,rate_mbps,latency_ms\n"
+                                     "1,1.05,client3,server,5,10\n3.5,4.5,server,client4,0.1,10\n")
+    go(folder, twin, "gossip", "seed=13", "topology={generator: star, clients: 4}",
+       "contacts={file: back.csv, gap: again, routes: earliest}",
+       "links=[{match: '*', latency: 20 ms, bandwidth: 1 Mbit/s, sharing: maxmin}]",
+       "task={data: {set: digits}, model: logistic, solver: {sgd: {lr: 0.1, steps: 2, batch: 16, keep: true}}}",
+       "compute={mode: zero}", "schemes=[{name: gossip, deadline: 2 s}]", "stop={rounds: 4, virtual_time: 60 s}")

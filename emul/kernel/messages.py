@@ -300,6 +300,7 @@ def leave_link(kernel: Kernel, time: int, pipe: Pipe) -> list[tuple[Copy, bool, 
         return left
     # it has many ends: what arrives does so in an entry of the node where it does, which may have to wait for it
     for copy, delivered, tail, resent in left:
+        last = find_pipe(kernel, copy.path[copy.hop], copy.path[copy.hop + 1])     # on which it is lost, if it is
         if tail is not GIVEN_BACK:
             transmitted(kernel, time, copy)
         elif pipe.kind == FLOW:
@@ -312,7 +313,7 @@ def leave_link(kernel: Kernel, time: int, pipe: Pipe) -> list[tuple[Copy, bool, 
                 hop -= 1
         owner = end.owner if tail is not GIVEN_BACK else kernel.at.get(end.src)
         kernel.calendar.add(time, (NETWORK, copy.source, copy.seq + FAR, LAND,
-                                  (copy, delivered, tail, resent, end), owner))
+                                  (copy, delivered, tail, resent, last), owner))
     return []
 
 

@@ -426,3 +426,17 @@ def test_a_station_roams_under_a_rate_that_a_fault_has_set():
     assert (fluid.rate_bps("w"), fluid.rate_bps("o")) == (12e6, 12e6)
     fluid.start(11 * S, "later", 1e9, [walker])
     assert fluid.used(11 * S, there) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_flows_over_two_cells_that_are_alike_have_the_rate_that_one_of_them_gives(seed: int) -> None:
+    """No system of equations tells the levels of the two apart."""
+    draw = random.Random(seed)
+    fluid, spec = Fluid(), MediumSpec("cell", "throughput", ((1, draw.choice([1.0, 0.9, 0.7])),))
+    here, there = fluid.add_medium(spec), fluid.add_medium(spec)
+    rates: list[float] = []
+    for i in range(draw.randint(2, 20)):
+        rates.append(draw.choice([24e6, 12e6, 7e6, 3.3e6]))
+        fluid.start(0, i, 1e6, [fluid.add_member(cell, (cell, i), rates[-1]) for cell in (here, there)])
+        equal = spec.share(len(rates)) / sum(1 / rate for rate in rates)
+        assert [fluid.rate_bps(k) for k in range(len(rates))] == pytest.approx([equal] * len(rates))

@@ -114,8 +114,25 @@ def _solution(caps: list[float], links: list[Filled]) -> list[float]:
             found = _linear(caps, links, on, limits)
             if found is not None:
                 return found
+    found = _as_filled(caps, links, on, levels)     # links alike: no system tells their levels apart, or they take turns
+    if found is not None:
+        return found
     raise NetworkError(f"the rates of {len(caps)} flows over {len(links)} links and media that they share: no solution "
                        f"after {MOST_ROUNDS} rounds")
+
+
+def _as_filled(caps: list[float], links: list[Filled], on: list[list[tuple[int, float]]],
+               levels: Sequence[float]) -> list[float] | None:
+    """The rates at these levels; None: a link has more than it carries, or a flow could have more."""
+    rates = [min([cap, *(levels[n] * s for n, s in ways)]) for cap, ways in zip(caps, on, strict=True)]
+    used = [sum(c * rates[i] for i, _, c in link.terms) for link in links]
+    if any(load > link.capacity * (1 + _TOLERANCE) for load, link in zip(used, links, strict=True)):
+        return None
+    for rate, cap, ways in zip(rates, caps, on, strict=True):
+        if rate < cap and not any(levels[n] * s <= rate * (1 + _TOLERANCE)
+                                  and used[n] >= links[n].capacity * (1 - _TOLERANCE) for n, s in ways):
+            return None
+    return rates
 
 
 def _limit(cap: float, ways: list[tuple[int, float]], levels: Sequence[float]) -> int:
