@@ -185,7 +185,7 @@ def test_what_waits_to_begin_anew_is_not_forgotten_beside_background_while_anoth
 
 @pytest.mark.parametrize("seed", [4, 5])
 def test_background_that_ends_with_the_run_is_counted(seed: int, folder: Path, twin: Twin) -> None:
-    go(folder, twin, "fedavg", "seed=%d" % seed,
+    go(folder, twin, "fedavg", f"seed={seed}",
        "links=[{match: '*', latency: 20 ms, bandwidth: 1 Mbit/s, sharing: maxmin},"
        " {match: 'client1->server', outage: {model: bernoulli, p: 0.5, per: message}}]",
        "traffic=[{link: '*', messages: {every: {exponential: 200 ms}, size: 10 kB}}]",

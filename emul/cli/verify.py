@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 @app.command()
-def verify(table: Annotated[Path, typer.Argument(metavar="FILE.csv", help="a table of `emul sweep --done`, or alike")],
+def verify(table: Annotated[Path, typer.Argument(metavar="FILE.csv", dir_okay=False, help=(
+               "a table of `emul sweep --done`, or alike"))],
            cells: Annotated[int, typer.Option(min=0, help="how many cells; 0: all that the budget allows")] = 3,
            budget: Annotated[str | None, typer.Option(metavar="TIME", help=(
                "begin no further cell after this time, and none that took longer than what is left, e.g. 10m"))] = None,

@@ -29,7 +29,7 @@ from emul.scenario.wording import place, shown
 from emul.study import syntax
 
 KEY_BYTES = 8       # of 10**6 cells, two have one key with probability 3e-8
-_RESERVED = {"seed": "--seeds", "sweep": "the section itself"}
+_RESERVED = {"seed": "--seeds", "sweep": "the section itself", "name": "--out"}
 
 
 @dataclass(frozen=True)

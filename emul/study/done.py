@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import csv
 import fcntl
+import io
 import json
 import os
 from collections.abc import Sequence
@@ -81,10 +82,14 @@ class Done:
             return
         with self.path.open(newline="", encoding="utf-8") as file:
             rows = csv.DictReader(file)
-            if list(rows.fieldnames or ()) != list(COLUMNS):
-                raise StudyError(f"{self.path}: found the columns {', '.join(rows.fieldnames or ()) or 'none'}; "
-                                 f"expected {', '.join(COLUMNS)}, as `emul sweep --done` writes them")
-            self.code = {row["key"]: row["code"] for row in rows}
+            try:
+                if list(rows.fieldnames or ()) != list(COLUMNS):
+                    raise StudyError(f"{self.path}: found the columns {', '.join(rows.fieldnames or ()) or 'none'}; "
+                                     f"expected {', '.join(COLUMNS)}, as `emul sweep --done` writes them")
+                # a row with fewer or more was cut: its cell is not done
+                self.code = {row["key"]: row["code"] for row in rows if None not in row and None not in row.values()}
+            except (UnicodeDecodeError, csv.Error) as e:
+                raise StudyError(f"{self.path}: is no table: {e}") from None
 
     def __contains__(self, cell: Cell) -> bool:
         return asked(cell.scenario, self.plugins) in self.code
@@ -100,12 +105,23 @@ class Done:
             return
         row = self.row(study, cell)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a", newline="", encoding="utf-8") as file:
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(COLUMNS), lineterminator="\n")
+        with self.path.open("a+b", buffering=0) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            writer = csv.DictWriter(file, list(COLUMNS), lineterminator="\n")
-            if not file.tell():
+            size = os.fstat(file.fileno()).st_size
+            if not size:
                 writer.writeheader()
+            elif os.pread(file.fileno(), 1, size - 1) != b"\n":         # the end of a row that was cut
+                text.write("\n")
             writer.writerow(row)
+            try:
+                left = text.getvalue().encode()
+                while left:
+                    left = left[file.write(left):]
+            except OSError:                                             # a whole row, or nothing
+                os.ftruncate(file.fileno(), size)
+                raise
         self.code[row["key"]] = row["code"]
 
     def row(self, study: Path, cell: Cell) -> PlainDict:

@@ -119,6 +119,10 @@ def suite(where: Where, *, schemes: Sequence[str | Mapping[str, Any]] = (), more
     if done is not None:
         _unmixed_rows(done, found.version)
     plan, refused = _planned(chosen, wanted, seeds, [*learnt, *sets], where.plugins)
+    for label in map(_label, more):
+        reasons = [one.reason for one in refused if one.scheme == label]
+        if len(reasons) == len(chosen):                 # a mistake in what was asked for, and no trait of a network
+            raise ScenarioError("command line", [Problem(label, "", f"runs on none of these networks: {reasons[0]}")])
     if shard is not None:
         plan = shard.part(plan)
 
@@ -214,6 +218,8 @@ def _planned(networks: Mapping[str, Path], wanted: Mapping[str, Mapping[str, Ent
     """The cells, and which scheme cannot run on which network, and why. Raises the first reason if none can run.
 
     networks: name -> file. wanted: as `entries` gives them."""
+    if any(isinstance(edit, str) and edit.partition("=")[0].strip() == "schemes" for edit in edits):
+        raise ScenarioError("command line", [Problem("schemes", "", "the suite sets them: use --schemes")])
     plan: list[Cell] = []
     refused: list[RefusedScheme] = []
     first: ScenarioError | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +78,8 @@ class RefusedScheme:
 class SuiteResults:
     """The measurements. seeds: those asked for. ended: (network, scheme) -> the seeds that were run to their end.
     knowing: (network, scheme) -> waits that knew fates. lossless: schemes under which nothing is lost; they have no
-    rank, since their network is another one than that of the others."""
+    rank, since their network is another one than that of the others. lacking: network -> the schemes that have not run
+    there on all seeds, such as those of another shard; such a network has no ranks."""
 
     networks: list[str]
     schemes: list[str]
@@ -91,6 +92,7 @@ class SuiteResults:
     refused: list[RefusedScheme]
     curves: pd.DataFrame
     lossless: Collection[str] = ()
+    lacking: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def of(self, metric: str, network: str, scheme: str) -> dict[int, float]:
         """seed -> value, of the seeds that have one."""
@@ -98,7 +100,9 @@ class SuiteResults:
 
     def ranked(self, metric: str, network: str) -> list[str]:
         """The schemes with a value, the best first. A scheme that reached the target on more seeds goes before those
-        that reached it on fewer, since where these did not they would have needed more."""
+        that reached it on fewer, since where these did not they would have needed more. None where runs are lacking."""
+        if network in self.lacking:
+            return []
         sign = 1 if metric in COSTS else -1
 
         def place(scheme: str) -> tuple[int, float]:
@@ -141,8 +145,11 @@ def measured(path: Path, study: StudyOutcome, networks: Sequence[str], schemes: 
             within = math.inf if limit is None else limit / 1e9
             for metric, value in measure(run, summary, curve, targets[network], within).items():
                 values.setdefault((metric, network, cell.scheme), {})[cell.seed] = value
+    cannot = {(one.network, one.scheme) for one in refused}
+    lacking = {network: [scheme for scheme in schemes if (network, scheme) not in cannot
+                         and len(ended.get((network, scheme), ())) < len(seeds)] for network in networks}
     return SuiteResults(list(networks), list(schemes), list(seeds), baseline, targets, values, ended, dict(knowing),
-                        list(refused), _curves(seen), lossless)
+                        list(refused), _curves(seen), lossless, {n: found for n, found in lacking.items() if found})
 
 
 def _curves(seen: Sequence[pd.DataFrame]) -> pd.DataFrame:

@@ -21,7 +21,7 @@ def printed(r: SuiteResults, badge: str) -> str:
     """The answer, a table for time, bytes, joules and accuracy each, what cannot run, the badge."""
     lines = [*answer(r)]
     for metric, head in _HEADS.items():
-        if r.winners(metric):
+        if any(r.of(metric, network, scheme) for network in r.networks for scheme in r.schemes):
             lines += ["", f"{head}{_target(r) if metric != 'accuracy' else ''}", *aligned(plain(r, metric))]
     lines += ["", *_legend(r)]
     for one in r.refused:
@@ -35,7 +35,10 @@ def _target(r: SuiteResults) -> str:
 
 
 def _legend(r: SuiteResults) -> list[str]:
-    said = ["means over seeds; (n): only n seeds reached the target; -: none did; x: cannot run"]
+    said = ["means over seeds; (n): only n seeds reached the target; -: none did; x: cannot run"
+            + ("; ?: not run on all seeds" if r.lacking else "")]
+    said += [f"no rank on {network}: {', '.join(schemes)} {'have' if len(schemes) > 1 else 'has'} not run on all seeds "
+             "here, so that nobody knows who wins" for network, schemes in r.lacking.items()]
     if len(r.seeds) < FEWEST:
         said.append("no intervals: they need 3 seeds or more, e.g. --seeds 0:5")
     if r.lossless:
@@ -82,7 +85,7 @@ def _answer(r: SuiteResults, metric: str) -> str:
         text += (f" The winner differs in {differ} of {len(pairs)} pairs of networks; the winner of {first}, "
                  f"{won[first]}, "
                  + (f"does not win on {', '.join(elsewhere)}." if elsewhere else "wins on all."))
-    without = [network for network in r.networks if network not in won]
+    without = [network for network in r.networks if network not in won and network not in r.lacking]
     if without:
         text += f" No scheme has a value on {', '.join(without)}."
     return text
@@ -107,7 +110,8 @@ def plain(r: SuiteResults, metric: str) -> list[list[str]]:
         for scheme in r.schemes:
             values = list(r.of(metric, network, scheme).values())
             missing = len(r.ended.get((network, scheme), ())) - len(values)
-            row.append("x" if (network, scheme) in cannot else "-" if not values else
+            row.append("x" if (network, scheme) in cannot else
+                       "?" if not values and scheme in r.lacking.get(network, ()) else "-" if not values else
                        _number(metric, float(np.mean(values))) + (f" ({len(values)})" if missing else "")
                        + MARK * bool(r.knowing.get((network, scheme))))
         rows.append(row)

@@ -85,6 +85,8 @@ def read(table: Path) -> list[dict[str, str]]:
             rows = list(reader)
     except OSError as e:
         raise StudyError(f"{table}: {e.strerror}") from None
+    except (UnicodeDecodeError, csv.Error) as e:
+        raise StudyError(f"{table}: is no table: {e}") from None
     missing = [name for name in AGAIN if name not in (reader.fieldnames or ())]
     if missing:
         raise StudyError(f"{table}: is no table of cells: it lacks the columns {', '.join(missing)}, "
@@ -97,7 +99,10 @@ def verdicts(file: Path) -> list[dict[str, str]]:
     if not file.is_file():
         return []
     with file.open(newline="", encoding="utf-8") as lines:
-        return list(csv.DictReader(lines))
+        reader = csv.DictReader(lines)
+        if reader.fieldnames is not None and list(reader.fieldnames) != list(VERDICTS):
+            raise StudyError(f"{file}: is no table of verdicts, as `emul verify` writes them")
+        return list(reader)
 
 
 def keep(file: Path, table: Path, said: Sequence[RowVerdict]) -> None:
@@ -221,6 +226,9 @@ def verify(table: Path, row: Row, pool: PoolOnDemand, tolerance: float = TOLERAN
     """
     begin = time.perf_counter()
     try:
+        first_difference(row.get("curve") or "", row.get("curve") or "", 0.0)
+        for name in _ACCURACIES:
+            float(row.get(name) or 0)
         cell = cell_of(table, row)
         plugins = tuple(row["plugins"].split())
         cell, moved = defaults(cell, row, plugins)
@@ -229,6 +237,8 @@ def verify(table: Path, row: Row, pool: PoolOnDemand, tolerance: float = TOLERAN
             cell, like = _shortened(cell, row, rounds)
     except EmulError as e:
         return RowVerdict(row, NOT_RUN, detail=" ".join(str(e).split()))
+    except (ValueError, AttributeError, TypeError) as e:        # numbers and JSON that somebody has changed
+        return RowVerdict(row, NOT_RUN, detail=f"the row cannot be read: {e}")
     with tempfile.TemporaryDirectory(prefix="emul-verify-") as folder:
         study = Path(folder)
         task = CellJob(cell.key, cell.scenario.resolved(), folder, list(plugins), pool.workers, store="none")
@@ -248,6 +258,7 @@ def _shortened(cell: Cell, row: Row, rounds: int) -> tuple[Cell, Row]:
     points = [point for point in (row.get("curve") or "").split() if int(point.partition(":")[0]) <= rounds]
     if not points:
         raise StudyError(f"the row has no accuracy of the first {rounds} rounds")
+    rounds = min(rounds, int(points[-1].partition(":")[0]))             # no more than its run had
     scenario = dataclasses.replace(cell.scenario, stop=Stop(rounds=rounds))
     unknown = dict.fromkeys(("digest", *_ACCURACIES, *_OTHERS), "")
     # a digest is of the whole run

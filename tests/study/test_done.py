@@ -57,6 +57,25 @@ def test_what_has_a_row_is_not_run_again_though_its_run_is_gone(small: Path, ins
     assert len(rows(table)) == 2
 
 
+def test_a_row_that_was_cut_is_not_done_and_does_not_swallow_the_next_one(small: Path, inside: Inside,
+                                                                          tmp_path: Path) -> None:
+    table = tmp_path / "done.csv"
+    sweep(small, inside(), seeds=[0, 1], schemes=["fedavg"], done=table)
+    whole = table.read_text().splitlines()
+    table.write_text(table.read_text()[:-len(whole[-1]) // 2])
+    assert len(Done(table).code) == 1
+    sweep(small, inside(), seeds=[0, 1], schemes=["fedavg"], done=table, out=tmp_path / "elsewhere")
+    lines = table.read_text().splitlines()
+    assert (lines[:2], len(lines)) == (whole[:2], 4)
+    assert len(Done(table).code) == 2
+
+
+def test_a_file_that_is_no_text_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "done.csv").write_bytes(bytes(range(256)))
+    with pytest.raises(EmulError, match=r"done\.csv: is no table"):
+        Done(tmp_path / "done.csv")
+
+
 def test_runs_that_are_there_without_a_row_get_one(small: Path, inside: Inside, tmp_path: Path) -> None:
     study = sweep(small, inside(), seeds=[0], schemes=["fedavg"])
     table = tmp_path / "done.csv"

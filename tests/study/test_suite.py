@@ -324,6 +324,13 @@ def test_a_scheme_whose_network_loses_nothing_has_no_rank_and_cannot_win() -> No
     assert ranks["lan", "b"] == 1
 
 
+def test_a_network_on_which_not_all_have_run_has_no_winner() -> None:
+    r = made(TIMES, lacking={"home": ["a"]})
+    assert r.winners("time") == {"lan": "a", "far": "a"}
+    assert "no rank on home: a has not run on all seeds here" in printed(r, "badge")
+    assert pd.isna(r.frames()["suite"].set_index(["network", "scheme"])["time_rank"]["home", "b"])
+
+
 def test_the_answer_counts_winners_and_the_pairs_of_networks_in_which_they_differ() -> None:
     time, accuracy = answer(made(TIMES))
     assert time == ("Least time to the target: a on 2, b on 1 of 3 networks; the paired t-test settles the lead over "

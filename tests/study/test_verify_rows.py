@@ -91,6 +91,8 @@ def test_the_first_rounds_alone_are_compared_with_those_of_the_row(table: Path) 
     assert [v.detail for v in found] == ["the first 1 rounds"] * 2 + ["the row has no accuracy of the first 1 rounds"]
     assert found[1].round == 1
     assert found[0].row["accuracy"] == "0.99"
+    with PoolOnDemand(0) as pool:
+        assert verify.verify(table, row, pool, rounds=40).verdict == IN_VALUES          # of the two that it has
 
 
 def test_a_default_that_has_changed_is_what_the_row_was_made_with(table: Path) -> None:
@@ -107,6 +109,9 @@ def test_a_default_that_has_changed_is_what_the_row_was_made_with(table: Path) -
     ({"sets": "[]"}, r"small\.yaml asks for something else today: its key is "),
     ({"scheme": "nobody"}, r'"nobody"'),
     ({"sets": '[{"file": "gone.yaml"}]'}, r"gone\.yaml, which edits the scenario, is nowhere near"),
+    *(({name: value}, "the row cannot be read") for name, value in (
+        ("seed", "x"), ("values", "{"), ("values", "[1]"), ("sets", "none"), ("curve", "1:x"), ("accuracy", "x"),
+        ("parameters", "{")))
 ])
 def test_a_row_that_cannot_be_made_again_says_why(table: Path, changed: dict[str, str], why: str) -> None:
     found = again(table, **changed)

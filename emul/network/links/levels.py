@@ -114,7 +114,8 @@ def _solution(caps: list[float], links: list[Filled]) -> list[float]:
             found = _linear(caps, links, on, limits)
             if found is not None:
                 return found
-    found = _as_filled(caps, links, on, levels)     # links alike: no system tells their levels apart, or they take turns
+    # Links that are alike: no system of equations tells their levels apart, or they limit the flows in turn.
+    found = _as_filled(caps, links, on, levels)
     if found is not None:
         return found
     raise NetworkError(f"the rates of {len(caps)} flows over {len(links)} links and media that they share: no solution "
