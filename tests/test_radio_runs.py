@@ -188,6 +188,13 @@ def test_check_tells_all_mistakes_at_once_with_their_lines(tmp_path):
         (16, "radio.attach.match", '"xx"')]
 
 
+def test_a_trace_of_none_of_the_nodes_is_an_error(tmp_path):
+    (tmp_path / "walk.csv").write_text("t_s,name,x_m,y_m\n0,cleint1,1,1\n100,cleint1,50,30\n")
+    found = wrong(tmp_path, STILL, RADIO, "radio.move=[{match: client1, trace: walk.csv}]")
+    assert [(one[0], one[1]) for one in found] == [("radio.move[0].match", '"client1"')]
+    assert "rows of none of these vertices" in found[0][2]
+
+
 @pytest.mark.parametrize(("sets", "place", "said"), [
     (["media={cafe: {fair: airtime}}"], "media.cafe.efficiency", "is required"),
     (["media={cafe: {efficiency: {0: 1}}}"], "media.cafe.efficiency", "expected a share of time in (0, 1]"),

@@ -88,8 +88,11 @@ def radio_problems(network: Network) -> list[tuple[tuple[str | int, ...], str, s
     vertices, model = set(network.names), radio.model
     places = {place.name for place in model.spots}
     for i, move in enumerate(model.moves):
-        if not any(fnmatchcase(name, move.match) for name in vertices - places):
+        movers = [name for name in vertices - places if fnmatchcase(name, move.match)]
+        if not movers:
             found.append((("move", i, "match"), move.match, "matches no vertex of the network that is no place"))
+        elif all(move.walk(0, name) is None for name in movers):
+            found.append((("move", i, "match"), move.match, "its trace has rows of none of these vertices"))
     candidates = [place.name for place in radio.candidates()]
     attach = model.attach
     if attach is not None:

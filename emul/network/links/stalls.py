@@ -29,7 +29,7 @@ def stalled_ns(stalls: Iterable[Sequence[Stall]], start: float, end: float) -> f
     """For so long at least one of several links stood still between two times. stalls: of each link, ascending.
 
     >>> stalled_ns([[(0, 5), (10, 20)], [(15, 30)]], 3, 25)
-    17
+    17.0
     """
     late = [kept for of in stalls if of and (kept := _since(of, start))]        # none, for nearly every train
     found, at = 0.0, start
