@@ -76,11 +76,12 @@ def test_a_threshold_of_half_the_clients_or_less_is_warned_of(small: Path) -> No
         return scenario.load(small, [f"schemes=[{{name: secagg, threshold: {t}{more}}}]",
                                      f"topology.clients={clients}"]).warnings
     assert warned(2) == ["secagg: threshold = 2: at most half of the 4 clients of a round; a server that tells two "
-                         "parts of them different survivors unmasks single updates; against a server alone sound from 3 on"]
+                         "parts of them different survivors unmasks single updates; against a server alone sound "
+                         "from 3 on"]
     assert warned(3) == []
     assert warned(5, ", adversary: active", 9) == [
-        "secagg: threshold = 5: with a single one of the 9 clients of a round a deviating server unmasks single updates; "
-        "sound against c of them from 5 + c/2 on"]
+        "secagg: threshold = 5: with a single one of the 9 clients of a round a deviating server unmasks single "
+        "updates; sound against c of them from 5 + c/2 on"]
     assert warned(6, ", adversary: active", 9) == []
     with pytest.raises(ScenarioError, match="threshold"):
         warned(5)
