@@ -109,9 +109,6 @@ def check(params: Params, world: World) -> list[str]:
     if not 0 <= params.c * delay <= 1:
         wrong.append(f"c = {params.c}: expected a number in [0, 1/{delay}]: in {delay} arrivals the momentum has the "
                      "weight 1")
-    (options,) = (world.task.get("solver") or {"sgd": {}}).values()
-    if params.adapt and params.steps is None and options.get("epochs") is not None:
-        wrong.append("steps: expected here or in the solver, not epochs: H is that of the fastest worker")
     return (wrong + checks.positive(rate=params.rate) + checks.times(timeout=params.timeout_s)
             + checks.at_least(1, "an integer >= 1", steps=params.steps, delay=params.delay))
 

@@ -261,8 +261,6 @@ def _too_many(params: Params, world: World) -> Iterator[str]:
     """Fragments that are more than layers or steps, or that meet."""
     (options,) = (world.task.get("solver") or {"sgd": {}}).values()
     steps = params.steps or options.get("steps")
-    if steps is None and (params.tau or params.fragments > 1):
-        yield "steps: expected here or in the solver, not epochs: all peers send their fragments after as many steps"
     if steps is not None and steps < params.fragments:
         yield f"fragments = {params.fragments}: expected at most {steps}, the steps of a round"
     elif steps is not None and params.tau and params.tau >= steps // params.fragments:
