@@ -65,6 +65,18 @@ def link_of(flows: Flows, steps: Steps, traced: bool, src: int = 1, fates: Any =
                     fates, profile.mean_bps if profile else None)
 
 
+class Losing:
+    """Fates of a link that loses one packet of each message."""
+
+    name = "link a -> b"
+
+    def __init__(self, packet: int):
+        self._packet = packet
+
+    def message(self, *message: Any) -> LinkFates:
+        return LinkFates(iter([self._packet]), [], None)
+
+
 def over_links(sharing: Any, size: int, steps: Steps, rtt: int, traced: bool) -> int:
     """When the message is there: the rates as a trace of the link, or as faults that change it."""
     flows = Flows(sharing)
@@ -141,14 +153,8 @@ def test_a_trace_that_begins_with_nothing_only_delays(sharing: str) -> None:
 @by_sharing
 def test_a_packet_lost_before_a_pause_is_repaired_after_it(sharing: str) -> None:
     """The link stands still while the rest of its train is on it, 10 ms: nothing tells of the loss before."""
-    class Fates:
-        name = "link a -> b"
-
-        def message(self, *message: Any) -> LinkFates:
-            return LinkFates(iter([1]), [], None)
-
     flows = Flows(sharing)
-    link = link_of(flows, [(0, 8_000_000)], False, fates=Fates())
+    link = link_of(flows, [(0, 8_000_000)], False, fates=Losing(1))
     own = FlowLink(flows, flows.link(None), 0, 1, 0, None, None, HEADERS, MSS, link.stack)
     flows.start(0, "message", 10 * MSS, True, [own, link], 10 * MS, (0, 2))
     there = drive(flows, link, [(5 * MS, 0), (400 * MS, 8_000_000)])["message"]
@@ -227,14 +233,8 @@ def test_a_message_that_is_lost_on_its_first_link_is_no_way_for_those_before_it(
 @by_sharing
 def test_a_sender_does_not_give_up_while_it_delivers(sharing: str) -> None:
     """Twenty minutes of one message at 1 Mbit/s, of which the very last packet is lost."""
-    class Fates:
-        name = "link a -> b"
-
-        def message(self, *message: Any) -> LinkFates:
-            return LinkFates(iter([99_999]), [], None)
-
     flows = Flows(sharing)
-    link = link_of(flows, [(0, 1_000_000)], False, fates=Fates())
+    link = link_of(flows, [(0, 1_000_000)], False, fates=Losing(99_999))
     flows.start(0, "message", 100_000 * MSS, True, [link], 20 * MS, (1, 2))
     delivered = [found[1] for due in iter(flows.next_change, None) for found in flows.advance(due)]
     assert delivered == [True]
