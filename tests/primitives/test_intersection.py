@@ -20,7 +20,8 @@ def test_both_find_the_ids_that_both_have() -> None:
     a, b = draw.bytes(32), draw.bytes(32)
     mine, theirs = range(40), range(30, 70)
     twice = set(raised(blinded(theirs, b), a))
-    assert [k for k, point in zip(mine, raised(blinded(mine, a), b), strict=True) if point in twice] == list(range(30, 40))
+    common = [k for k, point in zip(mine, raised(blinded(mine, a), b), strict=True) if point in twice]
+    assert common == list(range(30, 40))
 
 
 def test_all_points_lie_on_the_curve_since_one_of_the_twist_stays_there_under_every_secret() -> None:
