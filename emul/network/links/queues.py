@@ -38,8 +38,8 @@ class TrainQueue:
         self.profile = profile              # of the rate; None: `rate_bps` says it
         self._given = profile
         self._last_bps = rate_bps or 0.0    # the last that was not 0
-        self.changed_ns = 0                 # the time of the last change
-        self._stalls: list[Stall] = []      # by changes
+        self._changed_ns = 0                # the time of the last change
+        self._stalls: list[Stall] = []      # those that changes of its bandwidth made
         self.free_ns = 0.0                  # the time when all that has come is served
         self.trains: list[InQueue] = []     # not served yet, in their order: whole, or pieces
         self.followers: list[ServedTrain] = []   # trains whose last piece is here
@@ -108,8 +108,8 @@ class TrainQueue:
         self.rate_bps = None if isinstance(bandwidth_bps, str) else bandwidth_bps
         self._last_bps = self.rate_bps or self._last_bps
         if stood:
-            note_stall(self._stalls, self.changed_ns, now)
-        self.changed_ns = now
+            note_stall(self._stalls, self._changed_ns, now)
+        self._changed_ns = now
         at = float(now)
         for train in self.trains:
             train.start_ns = at = max(at, train.came_ns)
@@ -123,7 +123,7 @@ class TrainQueue:
         """The times at which it stands still between two times, ascending."""
         if self.profile is None or end - start < LEAST_NS:
             return self._stalls
-        return self._stalls + of_profile(self.profile, max(start, self.changed_ns), end)
+        return self._stalls + of_profile(self.profile, max(start, self._changed_ns), end)
 
     def clear(self, now: float) -> None:
         """Forget what has been served by `now`."""
