@@ -26,10 +26,8 @@ def cell(fair: Fairness, wire: bool, flows: int, draw: random.Random) -> tuple[F
     return fluid, [[fluid.add_member(medium, i, draw.choice([6, 12, 24, 54]) * _MBIT), *behind] for i in range(flows)]
 
 
-def event_us(fair: Fairness, wire: bool, flows: int, events: int) -> float:
-    """Each end is followed by a new flow of the same station."""
-    draw = random.Random(1)
-    fluid, ways = cell(fair, wire, flows, draw)
+def _each_event_us(fluid: Fluid, ways: list[list[int]], draw: random.Random, events: int) -> float:
+    """A flow over each of the ways; each end is followed by a new flow over the same one."""
     for i, way in enumerate(ways):
         fluid.start(0, i, draw.randrange(1, 10**6), way)
     done, begin = 0, time.process_time()
@@ -41,6 +39,13 @@ def event_us(fair: Fairness, wire: bool, flows: int, events: int) -> float:
             done += 2
             fluid.start(due, item, draw.randrange(1, 10**6), ways[item])
     return (time.process_time() - begin) / done * 1e6
+
+
+def event_us(fair: Fairness, wire: bool, flows: int, events: int) -> float:
+    """Flows of the stations of a cell."""
+    draw = random.Random(1)
+    fluid, ways = cell(fair, wire, flows, draw)
+    return _each_event_us(fluid, ways, draw, events)
 
 
 def change_us(fair: Fairness, flows: int, changes: int) -> float:
@@ -56,23 +61,23 @@ def change_us(fair: Fairness, flows: int, changes: int) -> float:
     return (time.process_time() - begin) / changes * 1e6
 
 
+def peers_us(flows: int, events: int) -> float:
+    """An event of flows from one of 24 phones to another, over the cells of both, of three."""
+    draw = random.Random(4)
+    fluid = Fluid()
+    media = [fluid.add_medium(MediumSpec(f"cell{i}", "airtime", ((1, 0.7),))) for i in range(3)]
+    phones = [fluid.add_member(media[i % 3], i, draw.choice([6, 12, 24, 54]) * _MBIT) for i in range(24)]
+    ways = [draw.sample(phones, 2) for _ in range(flows)]
+    return _each_event_us(fluid, ways, draw, events)
+
+
 def wires_us(flows: int, events: int) -> float:
     """An event of flows over two of ten plain wires, filled as ever: what a mesh of a cell is compared with."""
     draw = random.Random(3)
     fluid = Fluid()
     links = [fluid.add_link(draw.randrange(5, 50) * _MBIT) for _ in range(10)]
     ways = [draw.sample(links, 2) for _ in range(flows)]
-    for i, way in enumerate(ways):
-        fluid.start(0, i, draw.randrange(1, 10**6), way)
-    done, begin = 0, time.process_time()
-    while done < events:
-        due = fluid.next_change()
-        assert due is not None
-        for item in fluid.advance(due):
-            assert isinstance(item, int)
-            done += 2
-            fluid.start(due, item, draw.randrange(1, 10**6), ways[item])
-    return (time.process_time() - begin) / done * 1e6
+    return _each_event_us(fluid, ways, draw, events)
 
 
 def media(options: Options) -> Iterable[Figure]:
@@ -89,6 +94,9 @@ def media(options: Options) -> Iterable[Figure]:
                      middle(event_us, fair, True, _FLOWS, 1_000), "us", at_most=1000.0, note="CPU; a mesh")
         yield Figure(f"change of a rate in a cell of {_FLOWS} flows, {fair}", middle(change_us, fair, _FLOWS, 5_000),
                      "us", at_most=50.0, note="CPU")
+    for flows in (25, 400):
+        yield Figure(f"event of {flows} flows between phones of three cells", middle(peers_us, flows, 400), "us",
+                     minor=True, note="CPU; a mesh, as of a scheme of peers")
     yield Figure(f"event of {_FLOWS} flows over two of ten wires", middle(wires_us, _FLOWS, 1_000), "us", minor=True,
                  note=f"CPU; a mesh without media; the solver of media gives up after {levels.MOST_ROUNDS} rounds")
 

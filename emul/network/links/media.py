@@ -14,8 +14,6 @@ from emul.network.links.hub import Hub
 from emul.network.links.shares import Flow, RateProfile, SharedLink
 from emul.network.models.media import MediumSpec
 
-Terms = tuple[float, float]             # share s and cost c of a flow on a link: x = level * s takes c * x of it
-
 
 class SharedMedium(SharedLink):
     """The time of a medium; flows are on it by their `MediumLink`s."""
@@ -42,22 +40,21 @@ class SharedMedium(SharedLink):
             return 0.0
         return self.capacity(len(stations(flow, self))) / cost(flow, self)
 
-    def terms(self, flows: Sequence[Flow]) -> tuple[float, list[Terms]]:
-        """(seconds a second, share and cost of each flow) with these flows on it, of which none is `stopped`."""
+    def terms(self, flows: Sequence[Flow]) -> tuple[float, list[float], list[float]]:
+        """(seconds a second, shares, costs) of these flows on it, of which none is `stopped`: a flow with the share s
+        and the cost c has x = level * s and takes c * x."""
+        here = [flow.members if len(flow.members) == 1 else [link for link in flow.members if link.medium is self]
+                for flow in flows]
         weights: dict[Hashable, float] = {}
-        for flow in flows:
-            for station in [flow.members[0].station] if len(flow.members) == 1 else stations(flow, self):
+        for flow, links in zip(flows, here, strict=True):
+            for station in [links[0].station] if len(links) == 1 else {link.station: None for link in links}:
                 weights[station] = weights.get(station, 0.0) + flow.weight
-        found = []
-        for flow in flows:
-            if len(flow.members) == 1:              # by far the most: as below, in half the time
-                link = flow.members[0]
-                seconds = link.seconds_a_bit
-                share = flow.weight / (weights[link.station] * seconds) if self.airtime else flow.weight
-                found.append((share, seconds))
-            else:
-                found.append((self.worth(flow, weights), cost(flow, self)))
-        return self.capacity(len(weights)), found
+        seconds = {link: link.seconds_a_bit for link in {link: None for links in here for link in links}}
+        worth = {link: weights[link.station] * s if self.airtime else 1.0 for link, s in seconds.items()}
+        shares = [flow.weight / (worth[links[0]] if len(links) == 1 else max([worth[link] for link in links]))
+                  for flow, links in zip(flows, here, strict=True)]
+        costs = [seconds[links[0]] if len(links) == 1 else sum([seconds[link] for link in links]) for links in here]
+        return self.capacity(len(weights)), shares, costs
 
     def worth(self, flow: Flow, weights: dict[Hashable, float]) -> float:
         """The share s of a flow: its rate at the level 1. weights: of the flows of each station."""
