@@ -17,6 +17,7 @@ from fractions import Fraction
 from typing import Any
 
 from emul.base.errors import Problem, ScenarioError
+from emul.base.names import is_pattern
 from emul.kernel import LinkChange, NodeCrash, NodeDropOut
 from emul.kernel.parts import Fault, NodeLeave
 from emul.network import NEVER, Network
@@ -26,7 +27,7 @@ from emul.network.models.traces import TraceSpec, digest
 from emul.network.rules import MARK
 from emul.scenario import Behaviour, Crash, DropOut, LinkDown, Scenario
 from emul.scenario.churn import Absence, Availability, Churn, Days, Kind, ShockGroup
-from emul.scenario.faults import Leave, LinkSet, LinkUp, NetworkPartition, Slow, is_pattern
+from emul.scenario.faults import Leave, LinkSet, LinkUp, NetworkPartition, Slow
 from emul.scenario.outages import outage_document
 
 _VALUES = ("bandwidth_bps", "latency_ns", "outage")
@@ -300,8 +301,7 @@ class _Maker:
     def _medium(self, link: tuple[int, int]) -> tuple[int, int]:
         """The direction that stands for the link: of the two of a half-duplex one always the same."""
         u, v = link
-        half = u > v and self._network.parameters(u, v).duplex == "half" and self._network.topology.linked(v, u)
-        return (v, u) if half else link
+        return (v, u) if u > v and self._network.half_duplex(u, v) else link
 
     def link_changes(self) -> Iterator[tuple[int, LinkChange]]:
         """(place of the fault, change) of every link, in the order of time."""
@@ -315,7 +315,7 @@ class _Maker:
             else:
                 changes = list(_changes(cut, self._own(u, v)))
             # both directions of a shared medium are told: what one has been told already changes nothing
-            directions = [(u, v), (v, u)] if self._network.parameters(u, v).duplex == "half" else [(u, v)]
+            directions = [(u, v), (v, u)] if self._network.half_duplex(u, v) else [(u, v)]
             for time, place, what, told in changes:
                 for source, destination in directions:
                     if self._network.topology.linked(source, destination):

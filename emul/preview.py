@@ -124,8 +124,7 @@ def _background(network: Network) -> PlainDict:
         return {}
     media: dict[tuple[int, int], tuple[int, int]] = {}      # one for half duplex, whose load counts both directions
     for u, v in network.background.looked_at():
-        half = network.parameters(u, v).duplex == "half" and network.topology.linked(v, u)
-        media.setdefault((min(u, v), max(u, v)) if half else (u, v), (u, v))
+        media.setdefault((min(u, v), max(u, v)) if network.half_duplex(u, v) else (u, v), (u, v))
     links = [(network.load_bps(u, v), u, v) for u, v in media.values()]
     most = sorted(links, key=lambda one: (-one[0], *one[1:]))[:_EXAMPLES]
     return {"background": {"links": len(links), "most": [

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from emul.base.errors import InputError
+from emul.base.names import listed
 from emul.base.shipped import shipped
 from emul.registry import schemes
 
@@ -326,8 +327,7 @@ def write_starter(directory: Path) -> list[Path]:
         raise TemplateError(str(e)) from None
     taken = [str(path) for path in wanted if path.exists()]
     if taken:
-        more = f" and {len(taken) - 3} more" if len(taken) > 3 else ""
-        raise TemplateError(f"{', '.join(taken[:3])}{more}: exists already; nothing was written. Expected another "
+        raise TemplateError(f"{listed(taken, 3)}: exists already; nothing was written. Expected another "
                             "folder")
     try:
         for path, file in wanted.items():

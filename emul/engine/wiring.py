@@ -6,6 +6,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from emul.base.names import listed
 from emul.base.plain import PlainDict
 from emul.engine.attackers import idle_attackers
 from emul.engine.costs import CostSource
@@ -45,14 +46,9 @@ class Wiring:
     @property
     def notes(self) -> list[str]:
         """Warnings before the run; none is a mistake."""
-        told = [f"{self.label}: idle, no part of the run: {_listed(self.idle)}"] if self.idle else []
-        return told + [f"{self.label}: {name}: {_listed([self.plan.names[node] for node in nodes])}"
+        told = [f"{self.label}: idle, no part of the run: {listed(self.idle, _SHOWN)}"] if self.idle else []
+        return told + [f"{self.label}: {name}: {listed([self.plan.names[node] for node in nodes], _SHOWN) or 'nobody'}"
                        for name, nodes in self.groups.items()]
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more or "nobody"
 
 
 def wire(scenario: Scenario, name: str, raw: PlainDict, workers: int = 1, plugins: Sequence[str] = (),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from emul.base.names import listed
 from emul.kernel.calendar import COMPUTED, DEADLINE, FAR, LAND, Entry
 from emul.kernel.parts import KNode, Strand
 from emul.roles.events import PARKED, SENDING
@@ -45,8 +46,7 @@ def who_waits(nodes: Sequence[KNode]) -> str:
 
 def _first(nodes: Sequence[KNode], most: int, note: Callable[[KNode], str] = lambda node: "") -> str:
     """The names of nodes, or of the first so many and how many there are beyond."""
-    rest = f" and {len(nodes) - most:,} more" if len(nodes) > most else ""
-    return ", ".join(node.name + note(node) for node in nodes[:most]) + rest
+    return listed([node.name + note(node) for node in nodes], most)
 
 
 def _story(nodes: Sequence[KNode], node: KNode) -> str:

@@ -7,6 +7,7 @@ from itertools import islice, pairwise
 from typing import Protocol
 
 from emul.base.errors import NetworkError
+from emul.base.names import listed
 from emul.base.units import format_bandwidth
 from emul.network.graph.earliest import EarliestRoutes
 from emul.network.graph.topology import Topology
@@ -227,10 +228,8 @@ class Background:
                 full.append(f"{self._name(u, v)} ({rates[0]} on {rates[1]})")
         if not full:
             return []
-        more = f" and {len(full) - _EXAMPLES} more" if len(full) > _EXAMPLES else ""
-        named = ", ".join(full[:_EXAMPLES])
-        return [f"traffic: in the mean nothing is left for messages on {named}{more}; what exceeds "
-                "a link is dropped there, and links further on carry the whole demand still"]
+        return [f"traffic: in the mean nothing is left for messages on {listed(full, _EXAMPLES)}; what exceeds a "
+                "link is dropped there, and links further on carry the whole demand still"]
 
     def _name(self, u: int, v: int) -> str:
         return f"{self._network.names[u]}->{self._network.names[v]}"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
 from itertools import pairwise
 from typing import Any, TypeAlias, cast
 
 from msgspec import structs
 
 from emul.base.errors import NetworkError, Problem, ScenarioError
+from emul.base.names import matches
 from emul.network.background import Background
 from emul.network.classes import Joined, class_rules
 from emul.network.contactplan import ContactPlan, ContactsError, unrouted
@@ -109,7 +109,14 @@ class Network:
         """True if the vertex has that name, one of that pattern, or is in that group or class of links (`@slow`)."""
         if pattern.startswith(MARK):
             return pattern[len(MARK):] in [each[v] for each in (self.groups, self.classes) if each]
-        return self.names[v] == pattern or fnmatchcase(self.names[v], pattern)
+        return matches(self.names[v], pattern)
+
+    def half_duplex(self, u: int, v: int) -> bool:
+        """True if the links u -> v and v -> u are one: both directions share it."""
+        return self._half_duplex(u, v, self.parameters(u, v))
+
+    def _half_duplex(self, u: int, v: int, p: LinkParameters) -> bool:
+        return p.duplex == "half" and self._topology.linked(v, u)
 
     def parameters(self, u: int, v: int) -> LinkParameters:
         """The parameters that the topology and the rules give the link u -> v; of one with contacts their mean rate and
@@ -171,7 +178,7 @@ class Network:
             if p is self._alike[0] and not (self._loaded and self._entries(u, v, p)) and not self._crossed(u, v):
                 link = self._links[u, v] = self._alike[1].like(u, v)
                 return link
-            one_medium = p.duplex == "half" and self._topology.linked(v, u)
+            one_medium = self._half_duplex(u, v, p)
             if one_medium:
                 wrong = fifo.half_duplex_problem(p, self.parameters(v, u), (self.names[u], self.names[v]))
                 if wrong is not None:
@@ -231,7 +238,7 @@ class Network:
 
     def _entries(self, u: int, v: int, p: LinkParameters) -> list[LoadEntry]:
         """The background traffic of a link, of both directions of one medium; recorded traffic takes its place."""
-        one_medium = p.duplex == "half" and self._topology.linked(v, u)
+        one_medium = self._half_duplex(u, v, p)
         found = [] if self.background is None else self.background.on_link(u, v)
         if one_medium and self.background is not None:
             found += self.background.on_link(v, u)
@@ -302,7 +309,7 @@ class Network:
         if self._elastic is None:
             return ElasticLoad(0.0, 0.0, 0)
         there = self._elastic.load(u, v)
-        if self.parameters(u, v).duplex != "half" or not self._topology.linked(v, u):
+        if not self.half_duplex(u, v):
             return there
         back = self._elastic.load(v, u)
         return ElasticLoad(there.bps + back.bps, there.square_rate + back.square_rate, there.greedy + back.greedy)
@@ -330,7 +337,7 @@ class Network:
 
         def add(u: int, v: int, entry: str, carried: int, dropped: int) -> None:
             source, destination = self.names[u], self.names[v]
-            if self.parameters(u, v).duplex == "half" and self._topology.linked(v, u):
+            if self.half_duplex(u, v):
                 source, destination = min(source, destination), max(source, destination)
             total = found.setdefault((source, destination, entry), [0, 0])
             total[0] += carried
@@ -395,8 +402,7 @@ class Network:
         if isinstance(back, FlowLink):
             load = back.load
         elif p.medium is None:          # a medium has all that its links carry, as a share of its time
-            load = self._load(u, v, (min(names), max(names)) if p.duplex == "half" and self._topology.linked(v, u)
-                              else names, p, profile)
+            load = self._load(u, v, (min(names), max(names)) if self._half_duplex(u, v, p) else names, p, profile)
         left = None if load is None else load.residual("profile")
         if left is not None:
             profile, rate = left, None

@@ -15,6 +15,7 @@ from typing import cast
 
 from msgspec import structs
 
+from emul.base.names import listed
 from emul.network.graph.earliest import carried
 from emul.network.links.connections import TcpStack
 from emul.network.links.fifo import fifo_link, needs_all_full
@@ -346,5 +347,5 @@ def unverified(network: Network, seed: int) -> list[str]:
         buffer = p.transport.buffer_bytes
         if buffer is not None and buffer < _LEAST_BUFFER * (p.transport.mss + (p.overhead_bytes if p.mtu else 0)):
             found.setdefault(f"with a buffer below {_LEAST_BUFFER} packets", []).append(name)
-    return [f"connections of TCP {what} are not verified: {', '.join(names[:3])}"
-            + (f" and {len(names) - 3} more" if len(names) > 3 else "") for what, names in found.items()]
+    return [f"connections of TCP {what} are not verified: {listed(names, 3)}"
+            for what, names in found.items()]

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from emul.base.names import is_pattern, matches
 from emul.network.models.csvfile import amount, read
 from emul.scenario.devices import DeviceClass
-from emul.scenario.faults import is_pattern, matches
 from emul.scenario.wording import nearest
 
 Costs = dict[str, list[int]]            # label -> ns, in the order of the file

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
@@ -166,16 +165,6 @@ class DropOut:
 
 
 Fault = LinkDown | LinkUp | LinkSet | NetworkPartition | Crash | Leave | Slow | Behaviour | DropOut | Absence
-
-
-def is_pattern(name: str) -> bool:
-    """True if it has a wildcard, one of `*`, `?` and `[`. (`@slow` has none: it is a name, of several nodes.)"""
-    return any(c in name for c in "*?[")
-
-
-def matches(name: str, pattern: str) -> bool:
-    """True if it is that name, or a pattern (as of `fnmatch`, case counts) that fits it."""
-    return name == pattern or fnmatchcase(name, pattern)
 
 
 # --- models ---------------------------------------------------------------------------------------------------------

@@ -14,12 +14,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import PlainValidator
 
+from emul.base.names import matches
 from emul.base.plain import PlainDict
 from emul.base.streams import generator
 from emul.network.rules import MARK
@@ -92,7 +92,7 @@ def members(groups: Sequence[ClientGroup], names: Sequence[str], roles: Mapping[
 def _pool(group: ClientGroup, names: Sequence[str], roles: Mapping[str, Sequence[int]]) -> list[int]:
     if group.match is None:
         return holders_of(roles)
-    return [v for v in hosts_of(roles) if names[v] == group.match or fnmatchcase(names[v], group.match)]
+    return [v for v in hosts_of(roles) if matches(names[v], group.match)]
 
 
 def short_of(groups: Sequence[ClientGroup], names: Sequence[str], roles: Mapping[str, Sequence[int]],

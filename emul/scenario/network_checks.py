@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from emul.base.errors import NetworkError, Problem, ScenarioError
+from emul.base.names import is_pattern, matches
 from emul.base.plain import PlainMapping
 from emul.base.units import format_duration
 from emul.network import LinkRule, Network, TopologyError, TopologySpec, build, parse_match, realisation
@@ -23,7 +24,7 @@ from emul.network.rules import MARK
 from emul.scenario.churn import Availability
 from emul.scenario.costtrace import read_trace
 from emul.scenario.devices import Devices, equipment, unknown_devices, unknown_links, unknown_to
-from emul.scenario.faults import Slow, is_pattern, matches
+from emul.scenario.faults import Slow
 from emul.scenario.group_checks import lacking, overruled, sound_groups, unknown_in_rules, unknown_mark
 from emul.scenario.network import NetworkUse
 from emul.scenario.sections import SoundParts

@@ -15,8 +15,7 @@ from emul.base.plain import PlainDict, PlainMapping
 from emul.scenario.models import Document
 from emul.scenario.wording import MISSING, Finding, Path, nearest, shown
 
-_KINDS = {"model_type": "expected a mapping", "dict_type": "expected a mapping", "list_type": "expected a list",
-          "too_short": "expected at least one entry"}
+_KINDS = {"model_type": "expected a mapping", "dict_type": "expected a mapping", "list_type": "expected a list"}
 
 
 def validated(tree: PlainMapping) -> tuple[PlainDict, list[Finding]]:
@@ -61,6 +60,9 @@ def _findings_of(item: ErrorDetails) -> Iterator[Finding]:
         yield path, shown(value), "unknown key" + (nearest(str(path[-1]), _keys(model)) if model else "")
     elif kind == "value_error":
         yield path, shown(value), str(item["ctx"]["error"])
+    elif kind == "too_short":
+        least = item["ctx"]["min_length"]
+        yield path, shown(value), f"expected at least {'one entry' if least == 1 else f'{least} entries'}"
     else:
         yield path, shown(value), _KINDS.get(kind, item["msg"])
 

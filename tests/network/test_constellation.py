@@ -115,8 +115,9 @@ def test_gateways_alone_have_links_to_stations(stations):
     assert talking
     assert len(made.roles["client"]) == 30 - 3              # gateways are of another kind
     assert made.route(made.names.index("sat1-2"), made.names.index("Madrid"))[1] == made.names.index("sat1-1")
-    with pytest.raises(TopologyError, match="matches no satellite"):
-        network(walker(stations, gateways=("star*",)))
+    with pytest.raises(TopologyError) as error:
+        network(walker(stations, gateways=("sat1-1", "star*", "moon")))
+    assert [problem.found for problem in error.value.problems] == ["star*", "moon"]
 
 
 # --- rows of the plan ---
@@ -284,6 +285,12 @@ def test_every_line_of_elements_that_is_wrong_is_told_at_once(tmp_path, stations
     assert "expected another name than in line 2" in found[-1][2]
     path.write_text("")
     assert problems(replace(walker(stations), tle=path))[0][2] == "expected two lines for each satellite"
+    first, second = good
+    first, second = line(first[:68].replace("26001.5", "26OO1.5")), line(second[:68].replace(" 53.0", " x3.0"))
+    path.write_text(f"{first}\n{second}\n")
+    assert [(where.split(", ", 1)[1], said) for _, where, said in problems(replace(walker(stations), tle=path))] == [
+        ("line 1, epoch, 26OO1.50000000", "expected a number in columns 19 to 32"),
+        ("line 2, inclination,  x3.0000", "expected a number in columns 9 to 16")]
 
 
 def test_satellites_by_elements_have_contacts(tmp_path, stations):

@@ -13,7 +13,6 @@ import hashlib
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import lru_cache, partial
 from itertools import combinations
 from pathlib import Path
@@ -23,6 +22,7 @@ import numpy as np
 
 from emul.base.errors import Problem, ScenarioError
 from emul.base.extras import MissingExtra
+from emul.base.names import matches
 from emul.network.graph.geo import Distance, Point, Positions, great_circle_km
 from emul.network.graph.topology import TopologyError
 from emul.network.models import csvfile, orbits, tle
@@ -98,9 +98,10 @@ def _made(spec: ConstellationSpec, sha256: str | None, stamps: tuple[tuple[int, 
     stations, motion, vertices = _sky(spec)
     until_s = spec.span_ns / _S
     n = motion.count
+    unknown = [one for one in spec.gateways if not any(matches(vertex.name, one) for vertex in vertices[:n])]
+    if unknown:
+        raise _error([Problem(f"{_PLACE}.gateways", one, "matches no satellite") for one in unknown])
     talking = np.array([i for i in range(n) if not spec.gateways or vertices[i].kind == GATEWAY], np.int64)
-    if not len(talking):
-        raise _error([Problem(f"{_PLACE}.gateways", ", ".join(spec.gateways), "matches no satellite")])
     try:
         down = _to_stations(motion, stations, talking, spec.elevation, until_s)
         across = _to_satellites(motion, joined(spec), until_s)
@@ -161,7 +162,7 @@ def _sky(spec: ConstellationSpec) -> tuple[list[Station], Motion, tuple[Vertex, 
 
 
 def _kind(spec: ConstellationSpec, name: str) -> str:
-    return GATEWAY if any(fnmatchcase(name, pattern) for pattern in spec.gateways) else SATELLITE
+    return GATEWAY if any(matches(name, pattern) for pattern in spec.gateways) else SATELLITE
 
 
 def _circles(spec: ConstellationSpec) -> orbits.Circles:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from emul.base.errors import NetworkError, Problem, ScenarioError
+from emul.base.names import listed
 from emul.network.models.constellations import ConstellationSpec
 from emul.network.rules import LinkParameters
 
@@ -289,5 +290,4 @@ def unknown(found: str, known: Iterable[str], what: str) -> str:
     near = get_close_matches(found, known, n=1)
     if near:
         return f'unknown {what}; did you mean "{near[0]}"?'
-    more = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
-    return f"unknown {what}; there are: {', '.join(known[:_LISTED])}{more}"
+    return f"unknown {what}; there are: {listed(known, _LISTED)}"

@@ -87,7 +87,7 @@ def problems(network: Network, rules: Sequence[LinkRule]) -> list[Problem]:
         wrong = mixture_problem(there)
         if wrong is not None:
             found.setdefault(wrong, Problem(f"{names[0]}->{names[1]}", *wrong))
-        if there.duplex == "half" and network.topology.linked(v, u):
+        if network.half_duplex(u, v):
             problem = half_duplex_problem(there, network.parameters(v, u), names)
             if problem is not None:
                 found.setdefault((problem.found, problem.expected), problem)

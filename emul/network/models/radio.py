@@ -17,10 +17,10 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from statistics import NormalDist
 from typing import Literal, get_args
 
+from emul.base.names import matches
 from emul.base.streams import key64, uniform_at
 from emul.network.models.profiles import VaryingRate
 from emul.network.models.residual import CurveProfile, earlier
@@ -395,7 +395,7 @@ class Radio:
         """The walk of a node; None: nothing moves it, or it is a place."""
         if name not in self._walks:
             move = None if name in self._places else next(
-                (one for one in reversed(self.model.moves) if fnmatchcase(name, one.match)), None)
+                (one for one in reversed(self.model.moves) if matches(name, one.match)), None)
             self._walks[name] = None if move is None else move.walk(self._seed, name)
         return self._walks[name]
 
@@ -430,7 +430,7 @@ class Radio:
     def attached(self, node: str) -> Attachments | None:
         """The places that a node is attached to, by their numbers in `candidates`; None: it is attached to none."""
         attach, walk = self.model.attach, self.walk(node)
-        if attach is None or walk is None or not fnmatchcase(node, attach.nodes) or not self.candidates():
+        if attach is None or walk is None or not matches(node, attach.nodes) or not self.candidates():
             return None
         if node not in self._attachments:
             places = [(place, shadowing(self.model.loss, self._seed, node, place.name))
@@ -441,7 +441,7 @@ class Radio:
     def candidates(self) -> list[RadioPlace]:
         """The places that nodes can be attached to."""
         attach = self.model.attach
-        return [] if attach is None else [one for one in self.model.spots if fnmatchcase(one.name, attach.spots)]
+        return [] if attach is None else [one for one in self.model.spots if matches(one.name, attach.spots)]
 
     def curve(self, node: str, place: str) -> LinkCurve:
         """The rate of both directions between a node and a place."""

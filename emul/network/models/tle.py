@@ -7,6 +7,7 @@ mean sidereal time (IAU 1982); polar motion, at most 15 m on the ground, is left
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,10 @@ from emul.network.models.orbits import TURN, FloatArray, IntArray
 
 _LENGTH = 69            # characters of a line
 _ENOUGH = 20            # problems of one file
+# The numbers without which there is no orbit, by line: name, first column from 0, and the one behind the last.
+_NUMBERS = {"1": (("epoch", 18, 32),),
+            "2": (("inclination", 8, 16), ("ascending node", 17, 25), ("eccentricity", 26, 33),
+                  ("argument of perigee", 34, 42), ("mean anomaly", 43, 51), ("mean motion", 52, 63))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,10 @@ def _wrong(number: int, text: str, kind: str, first: str) -> Iterator[Problem]:
         yield Problem("", f"checksum {text[-1]}", f"expected {checksum(text)}", number)
     elif text[2:7] != first[2:7]:
         yield Problem("", f"satellite {text[2:7]}", f"expected {first[2:7]}, as in line 1", number)
+    else:
+        for what, start, end in _NUMBERS[kind]:
+            if not re.fullmatch(r" *\d+\.?\d*", text[start:end]):
+                yield Problem(what, text[start:end], f"expected a number in columns {start + 1} to {end}", number)
 
 
 def checksum(text: str) -> int:

@@ -10,6 +10,8 @@ import struct
 import sys
 from pathlib import Path
 
+from emul.base.names import listed
+
 _FAMILY = 1             # of the names in a font file
 _WINDOWS, _MAC = 3, 1   # platforms of names: UTF-16, and one byte a letter
 _BUNDLED = ("Liberation Sans", "Liberation Serif", "Liberation Mono", "Roboto", "Roboto Mono")     # by vl-convert
@@ -21,9 +23,8 @@ def require(font: str) -> None:
     commas, the first of which that is there is used."""
     if not drawn(font):
         there = [name for name in families() if drawn(name)]
-        more = f" and {len(there) - _SHOWN} more" if len(there) > _SHOWN else ""
-        listed = f"expected one of {', '.join(there[:_SHOWN])}{more}" if there else "and none was found on this system"
-        raise ValueError(f"font = {font}: there is no such font; {listed}")
+        known = f"expected one of {listed(there, _SHOWN)}" if there else "and none was found on this system"
+        raise ValueError(f"font = {font}: there is no such font; {known}")
 
 
 def drawn(font: str) -> bool:

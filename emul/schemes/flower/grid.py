@@ -17,6 +17,7 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 from emul.base.errors import EmulError, ProtocolViolation
+from emul.base.names import listed
 from emul.schemes.flower import encoding
 from emul.schemes.flower.clock import Clock
 from emul.schemes.flower.guest import Guest, Request
@@ -292,5 +293,4 @@ class EmulGrid(Grid):
                 "transport that repeats what is lost (transport: {arq: selective_repeat})")
 
     def _these(self, nodes: Sequence[int]) -> str:
-        more = f" and {len(nodes) - 5} more" if len(nodes) > 5 else ""
-        return ", ".join(self.names[node] for node in nodes[:5]) + more
+        return listed([self.names[node] for node in nodes], 5)
