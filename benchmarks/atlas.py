@@ -97,6 +97,8 @@ def kept(file: Path, found: pd.DataFrame) -> pd.DataFrame:
     """All runs of a file with these in place of their equals; the file is written anew."""
     before = read(file) if file.is_file() else found.iloc[:0]
     together = pd.concat([before, found], ignore_index=True) if len(before) else found
+    # A measure that none of the new runs has would make the column one of objects, whose numbers are not rounded.
+    together = together.astype(dict.fromkeys(METRICS, float))
     together["change"] = together["change"].fillna("")
     together["seed"] = together["seed"].astype(int)
     together = together.drop_duplicates(["network", "change", "scheme", "seed"], keep="last")
