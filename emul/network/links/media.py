@@ -50,8 +50,8 @@ class SharedMedium(SharedLink):
             for station in [links[0].station] if len(links) == 1 else {link.station: None for link in links}:
                 weights[station] = weights.get(station, 0.0) + flow.weight
         seconds = {link: link.seconds_a_bit for link in {link: None for links in here for link in links}}
-        worth = {link: weights[link.station] * s if self.airtime else 1.0 for link, s in seconds.items()}
-        shares = [flow.weight / (worth[links[0]] if len(links) == 1 else max([worth[link] for link in links]))
+        divisors = {link: weights[link.station] * s if self.airtime else 1.0 for link, s in seconds.items()}
+        shares = [flow.weight / (divisors[links[0]] if len(links) == 1 else max(divisors[link] for link in links))
                   for flow, links in zip(flows, here, strict=True)]
         costs = [seconds[links[0]] if len(links) == 1 else sum([seconds[link] for link in links]) for links in here]
         return self.capacity(len(weights)), shares, costs
