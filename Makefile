@@ -20,7 +20,7 @@ PEERS_STAMP := $(PEERS)/stamp-$(shell cksum < benchmarks/peers/requirements.txt 
 # what a test starts in a process of its own reads what others compiled, also where the environment forbids to write it
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow lint docs bench bench-peers setup clean
+.PHONY: demo test test-slow test-all lint docs bench bench-peers setup clean
 
 setup: $(STAMP)
 
@@ -35,11 +35,15 @@ demo: $(STAMP)
 	$(BIN)/emul run scenarios/quickstart.yaml
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -m 'not slow' -n $(JOBS) --dist worksteal
+	$(BIN)/python -m pytest -m 'not slow and not release' -n $(JOBS) --dist worksteal
 
 test-slow: $(STAMP)
 # those of a group, which share a Ray or look at the network namespaces of the machine, run one after the other
-	$(BIN)/python -m pytest -m slow -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -m 'slow and not release' -n 2 --dist loadgroup
+
+test-all: $(STAMP)
+# every test, also those of a release: long sweeps, studies, whole families of cases of which `make test-slow` has a few
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -33,6 +34,16 @@ def tool(name: str, *args: str, cwd: Path = ROOT) -> tuple[int, str]:
 def test_the_code_passes(command: list[str]) -> None:
     code, output = tool(*command)
     assert code == 0, f"{' '.join(command)} refuses:\n{output}"
+
+
+def test_only_tests_that_meet_the_machine_are_run_again(request: pytest.FixtureRequest) -> None:
+    """`flaky` is what pytest-rerunfailures goes by; the hook in tests/conftest.py gives it."""
+    again = {item.nodeid for item in request.session.items if item.get_closest_marker("flaky")}
+    assert again == {item.nodeid for item in request.session.items if item.get_closest_marker("machine")}
+    sent = {path.name for path in (ROOT / "tests").rglob("test_*.py")
+            if re.search(r"os\.kill\(|send_signal\(|own_ray\(\)|webdriver\.|\"netns\"", path.read_text())}
+    marked = {path.name for path in (ROOT / "tests").rglob("test_*.py") if "mark.machine" in path.read_text()}
+    assert sent <= marked, "these send signals, start Ray or a browser, and lack the marker `machine`"
 
 
 # --- what must be refused ---------------------------------------------------------------------------------------------

@@ -6,6 +6,8 @@ import pytest
 
 from benchmarks.kills import hunt
 
+pytestmark = pytest.mark.machine
+
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.machine
+
 nbformat = pytest.importorskip("nbformat", reason="the extra `test` brings nbformat, nbclient and ipykernel")
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -176,6 +176,7 @@ def test_another_network_takes_the_trainings_of_a_run_and_says_how_many(tmp_path
     assert plain.summary["real_store"] is None
 
 
+@pytest.mark.machine
 @pytest.mark.slow
 def test_the_command_is_killed_and_resumed(tmp_path: Path) -> None:
     scenario = tmp_path / "two.yaml"

@@ -76,6 +76,7 @@ def test_a_shell_completes_commands_and_options(monkeypatch: pytest.MonkeyPatch,
         assert expected <= set(capsys.readouterr().out.split())
 
 
+@pytest.mark.machine
 @pytest.mark.slow
 def test_a_wheel_works_in_a_folder_without_a_checkout(tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
@@ -129,6 +130,7 @@ emul.__main__.main()
 """
 
 
+@pytest.mark.machine
 @pytest.mark.parametrize(("code", "left"), [(AT_THE_END, (0, "")), (WHILE_IT_ENDS, (130, "interrupted\n"))])
 def test_a_second_interrupt_while_a_process_ends_prints_no_traceback(code: str, left: tuple[int, str]) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)

@@ -88,6 +88,7 @@ def trained() -> tuple[Case, Measured]:
     return case, on_loopback(case, ports(NODES))
 
 
+@pytest.mark.machine
 def test_a_deployment_learns_the_very_models_that_its_emulation_learns(trained: tuple[Case, Measured]) -> None:
     case, measured = trained
     models = [row[5] for row in of(measured.rows, R.REPORT)]
@@ -95,11 +96,13 @@ def test_a_deployment_learns_the_very_models_that_its_emulation_learns(trained: 
     assert models == [row[5] for row in of(emulate(case, measured, PLAIN), R.REPORT)]
 
 
+@pytest.mark.machine
 def test_sockets_carry_as_many_bytes_as_the_emulator_counts(trained: tuple[Case, Measured]) -> None:
     case, measured = trained
     assert measured.bytes_written == compare.sent_bytes(emulate(case, measured, PLAIN), NODES)
 
 
+@pytest.mark.machine
 def test_a_slow_node_takes_so_many_times_what_its_work_took_and_the_emulation_has_what_was_recorded(
         trained: tuple[Case, Measured], tmp_path: Path) -> None:
     case, measured = trained
@@ -109,6 +112,7 @@ def test_a_slow_node_takes_so_many_times_what_its_work_took_and_the_emulation_ha
     assert "speed: 0.5" in scenario(case, tmp_path, None)
 
 
+@pytest.mark.machine
 @pytest.mark.parametrize(("scheme", "params"), [
     ("secagg", "stage_deadline: 60 s"), ("gossip", "graph: ring, deadline: 60 s"),
     *(pytest.param(*one, marks=pytest.mark.slow) for one in (
@@ -125,6 +129,7 @@ def test_schemes_run_over_sockets_as_they_are(scheme: str, params: str) -> None:
         assert found.sent[0] == found.sent[1]
 
 
+@pytest.mark.machine
 @pytest.mark.slow
 def test_a_flower_app_runs_over_sockets_as_it_is() -> None:
     pytest.importorskip("flwr")
@@ -135,6 +140,7 @@ def test_a_flower_app_runs_over_sockets_as_it_is() -> None:
     assert found.sent[0] == found.sent[1]
 
 
+@pytest.mark.machine
 def test_a_declared_training_takes_at_least_that_long() -> None:
     two = Net("two", "htb", [1000] * 2, [1000] * 2)
     case = Case("gossip", two, "graph: ring, deadline: 60 s", 1, 0.05, slow={1: 2.0})
@@ -144,6 +150,7 @@ def test_a_declared_training_takes_at_least_that_long() -> None:
     assert took[1] >= 0.1
 
 
+@pytest.mark.machine
 def test_what_a_process_raises_ends_the_deployment_and_is_said(tmp_path: Path) -> None:
     text = scenario(Case("fedavg", FAST), tmp_path, None)
     with pytest.raises(DeploymentFailed, match="OSError"):
@@ -151,6 +158,7 @@ def test_what_a_process_raises_ends_the_deployment_and_is_said(tmp_path: Path) -
                timeout_s=20)
 
 
+@pytest.mark.machine
 @pytest.mark.slow
 def test_who_waits_for_ever_is_killed_when_its_time_is_up() -> None:
     case = Case("fedavg", FAST, rounds=2, train_s=3600)
@@ -176,6 +184,7 @@ def own_sockets(among: Collection[int]) -> Iterator[socket.socket]:
 TWO = Case("gossip", Net("two", "htb", [1000] * 2, [1000] * 2), "graph: ring, deadline: 60 s", 1, 0.01, slow={})
 
 
+@pytest.mark.machine
 def test_every_socket_of_a_deployment_sends_a_small_message_at_once(tmp_path: Path) -> None:
     where = ports(2)
     wiring = wired(scenario(TWO, tmp_path, None), 2, PLUGINS)
@@ -325,6 +334,7 @@ def packet(source: int, number: int, size: int, flags: int = 0x10) -> bytes:
     return ip + tcp + bytes([5 << 4, flags]) + bytes(6) + bytes(size)
 
 
+@pytest.mark.machine
 def test_the_relay_drops_packets_of_data_by_their_number_and_says_which() -> None:
     watch = Watch((1 << 2 | 1 << 3).to_bytes(1, "little"))
     begin = 2**32 - 3                               # sequence numbers wrap
@@ -349,6 +359,7 @@ def test_what_was_lost_is_told_by_message_and_transmission(tmp_path: Path) -> No
         "n3,n1,lost_packet,1,0,3,n3,n2", "n3,n1,lost_packet,1,1,,n3,n2", "n3,n1,lost_packet,1,2,1,n3,n2"]
 
 
+@pytest.mark.machine
 def test_an_emulation_loses_what_the_relay_has_dropped(trained: tuple[Case, Measured]) -> None:
     case, measured = trained
     lossy = replace(case, net=replace(case.net, delay_ms=[20.0] * NODES, loss=0.001))
@@ -613,6 +624,7 @@ def left_over(process: int | None = None) -> str:
     return "\n".join(line for line in listed.splitlines() if mine.match(line))
 
 
+@pytest.mark.machine
 @pytest.mark.slow
 @pytest.mark.xdist_group("cluster")
 @pytest.mark.usefixtures("root")
@@ -633,6 +645,7 @@ def test_a_shaped_deployment_is_no_faster_than_its_emulation_and_leaves_nothing(
     assert left_over() == ""
 
 
+@pytest.mark.machine
 @pytest.mark.slow
 @pytest.mark.xdist_group("cluster")
 @pytest.mark.usefixtures("root")
@@ -654,6 +667,7 @@ def test_switches_of_the_kernel_are_set_in_every_node() -> None:
         assert all("initcwnd" not in route for route in said("ip", "route", "show", "default"))
 
 
+@pytest.mark.machine
 @pytest.mark.slow
 @pytest.mark.usefixtures("root")
 def test_an_interrupt_takes_everything_away(tmp_path: Path) -> None:

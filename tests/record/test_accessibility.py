@@ -22,7 +22,7 @@ from emul.record.report import write
 
 LIGHTHOUSE = os.environ.get("LIGHTHOUSE") or shutil.which("lighthouse")
 CHROMIUM = os.environ.get("CHROME_PATH") or shutil.which("chromium") or shutil.which("google-chrome")
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(LIGHTHOUSE is None or CHROMIUM is None, reason=(
+pytestmark = [pytest.mark.machine, pytest.mark.slow, pytest.mark.skipif(LIGHTHOUSE is None or CHROMIUM is None, reason=(
     "lighthouse (npm) and chromium are not installed"))]
 
 

@@ -95,6 +95,7 @@ def test_a_full_disk_is_one_error_and_the_journal_is_closed_once(tmp_path: Path)
     journal.close(complete=False)                   # does not raise again
 
 
+@pytest.mark.machine
 @pytest.mark.timeout(120)
 def test_sigterm_ends_a_run_as_an_interrupt_does(tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(TEXT.replace("rounds: 2", "rounds: 100000"))

@@ -28,6 +28,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
 
 pytestmark = [
+    pytest.mark.machine,
     pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None or DRIVER is None,
                        reason="no browser: chromium and chromedriver are not installed (Debian: chromium-driver)")]

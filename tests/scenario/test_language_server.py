@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVER = os.environ.get("YAML_LANGUAGE_SERVER") or shutil.which("yaml-language-server")
-pytestmark = [pytest.mark.slow,
+pytestmark = [pytest.mark.machine, pytest.mark.slow,
               pytest.mark.skipif(SERVER is None, reason="yaml-language-server is not installed (npm)")]
 
 TEXT = """# yaml-language-server: $schema=emul.schema.json

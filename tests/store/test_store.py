@@ -82,6 +82,7 @@ def test_processes_write_into_one_store_side_by_side(tmp_path: Path) -> None:
     assert list(verify(tmp_path)) == []
 
 
+@pytest.mark.machine
 def test_a_writer_that_is_killed_leaves_what_it_has_written(tmp_path: Path) -> None:
     code = ("import sys; from pathlib import Path; from emul.store import Store\n"
             "s = Store(Path(sys.argv[1])); i = 0\n"

@@ -174,6 +174,7 @@ def test_a_cell_that_fails_stops_no_other_is_named_and_is_run_again(small: Path,
     assert (mended.failed, len(mended.runs), mended.found) == ([], 6, 3)    # the scheme's other cells count as new
 
 
+@pytest.mark.machine
 @pytest.mark.slow
 def test_a_process_that_dies_costs_its_cell_alone(small: Path) -> None:
     (small.parent / "deadly.py").write_text(
@@ -234,6 +235,7 @@ def session(pid: int) -> list[int]:
     return found
 
 
+@pytest.mark.machine
 @pytest.mark.slow
 def test_a_sweep_that_is_killed_runs_only_what_is_missing_and_ends_the_same(small: Path, inside: Inside) -> None:
     with started(small, "killed") as process:
@@ -253,6 +255,7 @@ def test_a_sweep_that_is_killed_runs_only_what_is_missing_and_ends_the_same(smal
     same_results(Path("killed"), Path("whole"))
 
 
+@pytest.mark.machine
 @pytest.mark.parametrize("how", [pytest.param(signal.SIGKILL, marks=pytest.mark.slow), signal.SIGINT])
 def test_a_sweep_that_ends_takes_its_processes_along(small: Path, how: signal.Signals) -> None:
     with started(small, "many", "--jobs", "2") as process:
@@ -271,6 +274,7 @@ def test_a_sweep_that_ends_takes_its_processes_along(small: Path, how: signal.Si
 
 # --- Ray ------------------------------------------------------------------------------------------------------------
 
+@pytest.mark.machine
 @pytest.mark.slow
 @pytest.mark.xdist_group("cluster")
 def test_a_sweep_on_a_local_ray_gives_the_same_results(small: Path, picky: str, inside: Inside,

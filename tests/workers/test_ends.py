@@ -14,6 +14,8 @@ import pytest
 
 from emul.record.journal import read
 
+pytestmark = pytest.mark.machine
+
 HERE = Path(__file__).resolve().parent
 SCENARIO = """
 emul: 1

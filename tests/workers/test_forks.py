@@ -26,7 +26,7 @@ os.kill(pid, 0)
 os.kill(pid, signal.SIGKILL)        # else it imports to the end before it sees that nobody is left
 """
 
-pytestmark = pytest.mark.skipif(not forks.forks(), reason="no fork server here")
+pytestmark = [pytest.mark.machine, pytest.mark.skipif(not forks.forks(), reason="no fork server here")]
 
 
 def pid_and_output(code: str, folder: Path) -> tuple[int, str]:

@@ -37,7 +37,7 @@ from emul.workers.setup import Setup
 from emul.workers.transport import Tcp
 from emul.workers.twin import Twin
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("cluster")]
+pytestmark = [pytest.mark.machine, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("cluster")]
 
 LENGTH = 250_000                    # floats of a payload: 1 MB
 PACKETS = 100_000                   # of garbage, to every port

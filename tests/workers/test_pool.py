@@ -167,6 +167,7 @@ def test_a_run_that_is_cut_at_any_point_leaves_the_pool_usable(pools: list[Worke
         assert digests(scenario, pool, PLUGINS) == expected
 
 
+@pytest.mark.machine
 def test_an_interrupt_while_a_run_ends_leaves_the_pool_usable(pools: list[Workers]) -> None:
     pool = pools[1]
     with Twin() as twin:
@@ -195,6 +196,7 @@ def test_an_interrupt_while_a_run_ends_leaves_the_pool_usable(pools: list[Worker
 
 # --- failures that it does not ----------------------------------------------------------------------------------------
 
+@pytest.mark.machine
 def test_a_killed_worker_is_noticed_within_two_seconds_and_named() -> None:
     with Workers(2) as pool:
         victim = pool._processes[1].pid
@@ -209,6 +211,7 @@ def test_a_killed_worker_is_noticed_within_two_seconds_and_named() -> None:
     assert not any(map(alive, others))
 
 
+@pytest.mark.machine
 def test_a_stopped_worker_is_noticed_by_its_missing_heartbeat() -> None:
     with Workers(2, timeout_s=1.5) as pool:
         victim = pool._processes[0].pid
@@ -227,6 +230,7 @@ def test_long_computing_is_no_death() -> None:
         assert twin.workers == 1
 
 
+@pytest.mark.machine
 def test_a_thread_of_a_worker_that_fails_ends_the_worker_at_once() -> None:
     with Workers(1) as pool:
         pool._inboxes[0].send_multipart([pool._token, b"P", b"\xc1"])

@@ -25,7 +25,7 @@ from emul.workers.twin import Twin
 
 HERE = Path(__file__).resolve().parent
 NODE = {"num_cpus": 4, "object_store_memory": 80 * 2**20}         # one that dies leaves room for the pool and a run
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.xdist_group("cluster")]
+pytestmark = [pytest.mark.machine, pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.xdist_group("cluster")]
 
 
 @pytest.fixture(scope="module")

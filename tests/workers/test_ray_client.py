@@ -22,7 +22,7 @@ from emul.workers.pool import Workers
 from emul.workers.twin import Twin
 
 HERE = Path(__file__).resolve().parent
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("cluster")]
+pytestmark = [pytest.mark.machine, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("cluster")]
 
 
 @pytest.fixture(scope="module")
