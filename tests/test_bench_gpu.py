@@ -20,7 +20,7 @@ from benchmarks.common import Figure
 ROOT = Path(__file__).resolve().parents[1]
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_every_part_runs_small_on_a_cpu(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-m", "benchmarks.bench_gpu", "--out", tmp_path / "out", "--budget", "8m",
                            "--device", "cpu"], cwd=ROOT, capture_output=True, text=True)

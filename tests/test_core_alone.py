@@ -65,7 +65,7 @@ def test_the_readmes_gossip_runs_on_the_core_alone(core: Path) -> None:
     assert "unknown scheme" in asked.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_tests_of_the_core_pass_on_the_core_alone(core: Path) -> None:
     shutil.copytree(ROOT / "tests", core / "tests", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", core)

@@ -85,7 +85,8 @@ def written(scheme: str, network: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("network", [
+    "maxmin", *(pytest.param(one, marks=pytest.mark.release) for one in NETWORKS if one != "maxmin")])
 @pytest.mark.parametrize("scheme", schemes.known())
 def test_a_run_with_everything_in_use_is_replayed_to_the_bit(scheme: str, network: str, tmp_path: Path,
                                                              pools: list[Workers]) -> None:

@@ -101,7 +101,7 @@ def test_rows_of_another_shape_get_what_makes_them_again_by_their_digest(tmp_pat
 
 # --- a cell a day -----------------------------------------------------------------------------------------------------
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("name", NAMES)
 def test_one_cell_of_every_table_still_holds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another one each day, its first rounds where it takes minutes. A known difference, explained on its page, is not

@@ -22,7 +22,7 @@ def test_sums_are_exact_or_given_up(scheme: str) -> None:
     assert not [one for one in verdicts(scheme, 1, 12) if one[1] in BAD]
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("scheme", FAMILY)
 def test_A1_sums_are_exact_or_given_up_in_300_patterns(scheme: str) -> None:
     found = Counter(verdict for _, verdict in verdicts(scheme, 2, 300))

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.machine
-
 nbformat = pytest.importorskip("nbformat", reason="the extra `test` brings nbformat, nbclient and ipykernel")
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -38,8 +36,10 @@ def test_it_is_committed_as_it_was_executed(path: Path) -> None:
     assert str(ROOT) not in path.read_text(encoding="utf-8")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.machine
+@pytest.mark.parametrize("path", [
+    pytest.param(path, marks=pytest.mark.slow if path.stem == "3_own_scheme" else pytest.mark.release)
+    for path in NOTEBOOKS], ids=lambda path: path.stem)
 def test_it_runs_and_shows_what_it_is_committed_with(path: Path, tmp_path: Path,
                                                      monkeypatch: pytest.MonkeyPatch) -> None:
     client = pytest.importorskip("nbclient")

@@ -26,7 +26,7 @@ def test_every_network_has_its_schemes_on_five_seeds(found: pd.DataFrame) -> Non
         assert all(each == [0, 1, 2, 3, 4] for each in seeds)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("page", sorted(HOME.glob("*.md")), ids=lambda page: page.stem)
 def test_the_tables_are_made_of_the_committed_runs(found: pd.DataFrame, page: Path) -> None:
     text = page.read_text(encoding="utf-8")

@@ -29,7 +29,7 @@ def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.timeout(3000)
 def test_the_apps_run_with_an_older_flower(older: Path) -> None:
     root = HERE.parents[1]

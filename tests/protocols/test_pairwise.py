@@ -114,7 +114,7 @@ def test_pruning_saves_a_round_that_is_given_up_else() -> None:
     assert kept.rounds[1] == ""
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize(("most", "heavy", "prune"), [(50, False, False), (15, True, False), (15, True, True)])
 @pytest.mark.parametrize("scheme", ["secagg", "secagg_plus", "ccesa"])
 def test_A1_A2_A5_300_patterns_are_exact_iff_the_predicate_says_so(scheme: str, most: int, heavy: bool,

@@ -145,7 +145,7 @@ def test_A11_lightsecagg_is_exact_iff_U_clients_answer(play: Any, pattern: Any) 
     holds_with_need(play, "lightsecagg", n, lost, U, P31)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @settings(max_examples=400, deadline=None)
 @given(patterns(50))
 def test_A11_lightsecagg_is_exact_in_400_patterns_iff_U_clients_answer(play: Any, pattern: Any) -> None:
@@ -298,7 +298,7 @@ def test_A12_naive_holders_are_mostly_wrong_and_the_spare_check_sees_it(play: An
         assert exact or why.startswith("NotDecodable: inconsistent_sets: ")
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_A12_one_share_in_a_hundred_lost_in_300_rounds(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The specification has 297 exact and 3 aborts of silent holders, 229 wrong of naive ones, of other sizes."""
     silent = [direct(play, 0.01, seed, n=20) for seed in range(300)]

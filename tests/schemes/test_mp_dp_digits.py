@@ -72,7 +72,7 @@ def plain_mean(nodes: list[Any], model: np.ndarray, s: Settings, arm: str, seed:
     return (total if own else total + rng.normal(0.0, sigma, size=len(total))) / K
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.timeout(1200)
 def test_check_14_paper_and_sound_learn_as_under_central_noise_and_local_noise_does_not() -> None:
     found = {arm: float(np.mean([accuracy(arm, seed) for seed in range(1, 1 + seeds)]))

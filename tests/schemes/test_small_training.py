@@ -50,7 +50,7 @@ def trained(monkeypatch: pytest.MonkeyPatch, scheme: str, rounds: int) -> tuple[
     return whole(task, model)["loss"], ran.payloads
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.timeout(1800)
 def test_losses_of_synchronous_schemes_and_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = {"ddp": (STEPS, 2.438), "{name: local_sgd, how: ring, steps: 10}": (20, 2.492),
@@ -65,7 +65,7 @@ def test_losses_of_synchronous_schemes_and_their_order(monkeypatch: pytest.Monke
     assert found == sorted(found)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("scheme", "rounds", "loss"), [
     ("{name: streaming_diloco, fragments: 5, steps: 10, tau: 1}", 20, 2.485),

@@ -343,7 +343,7 @@ stop: {rounds: 20}
 """
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize(("scheme", "loss", "kind", "nbytes"), [
     ("sparseloco", 2.674, "Code", 28_336 + 2_024), ("{name: sparseloco, mean: senders}", 2.515, "Code", 28_336 + 2_024),
     ("noloco", 2.492, "Replica", 8 * 1_035_008)])

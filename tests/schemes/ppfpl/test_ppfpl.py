@@ -529,7 +529,7 @@ def test_features_before_the_relu_have_cosines_below_zero_and_those_after_it_hav
         assert all(abs(np.linalg.norm(u) - 1) < 1e-12 for u in own.values())
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_check_16_learning_on_digits_is_that_of_the_specification():
     """40 rounds of 2 epochs; best-five mean over benign clients 95.1 % with features poisoned at 20 %, 3 points."""
     sets = ["task.partition={class_space: {avg: 3, std: 2, shots: 10, test_shots: 15}}", "evaluation.every=1",
@@ -558,7 +558,7 @@ def test_a_ckks_run_repeats_in_what_happens_and_with_what_was_kept_in_its_values
 
 
 @needs_tenseal
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_ckks_run_conforms_in_every_way(pools: list[Any]):
     """The EXAMPLE is plain: this is the same with real encryption, a fault in each case."""
     cases = check_scheme("ppfpl", ppfpl.EXAMPLE.replace("clients: 5", "clients: 3"), pools=pools[1:2],

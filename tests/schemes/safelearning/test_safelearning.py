@@ -98,7 +98,7 @@ def test_A18_the_sums_that_groups_open_are_those_of_their_high_parts(monkeypatch
     assert 3 not in {i for members in seen for i in members}
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_A18_group_sums_and_the_sum_are_exact_in_400_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Random groups are flagged. n = 8 to 50 in groups of 4 to 8; up to a fifth drops out, each at a random stage."""
     rng, found = np.random.default_rng(18), Counter[str]()

@@ -148,7 +148,7 @@ def test_A15_exact_iff_enough_sequences_live(play: Any, p: Pattern) -> None:
     holds(play, p)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @settings(max_examples=400, deadline=None)
 @given(patterns(50))
 def test_A15_exact_in_400_patterns_iff_enough_sequences_live(play: Any, p: Pattern) -> None:
@@ -229,7 +229,7 @@ def test_A16_without_the_agreement_it_is_wrong_and_the_spare_check_sees_it(play:
     assert all(why.startswith("NotDecodable: inconsistent_sets: ") for why, _ in flagged)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_A16_in_200_rounds(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(one_share_lost(play, seed) == ("", True) for seed in range(200))
     monkeypatch.setattr(swiftagg_plus, "those_agreed", member.all_held)
