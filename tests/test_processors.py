@@ -30,7 +30,7 @@ def said(*command: str, **more: str) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.timeout(1200)
 @pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="names instructions of x86-64")
 def test_logs_learning_and_pages_are_the_same_without_the_wide_instructions_of_the_processor() -> None:

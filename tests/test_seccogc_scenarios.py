@@ -163,7 +163,7 @@ def test_a_second_server_deals_keys_and_decides_nothing() -> None:
         assert wiring.idle == ([] if name == "seccogc" else ["server2"])
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize(("gamma", "network"), [(0.1, "symmetric"), (0.2, "asymmetric")])
 def test_accuracies_of_the_specification_at_round_100(gamma: float, network: str, tmp_path: Path, pools: Any) -> None:
     """Section 14: seeds differ by about a point; the gap of the private baselines is 14 to 29 points at lambda 0.2."""
