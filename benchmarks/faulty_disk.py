@@ -158,7 +158,7 @@ def whole(folder: Path) -> list[str]:
 
 
 def mistakes(case: Case, kind: str, code: int, said: str, folder: Path) -> list[str]:
-    """What is wrong after a command whose disk has failed."""
+    """The mistakes that a command whose disk has failed has made."""
     wrong = [] if kind == "killed" and code == -9 else [
         f"traceback: {said.strip().splitlines()[-1]}"] if "Traceback" in said else []
     if code not in ((0, -9) if kind == "killed" else (0,) if kind == "short" else (0, 1, 2)):
@@ -177,7 +177,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 def gone_on_with(disk: Disk, case: Case, folder: Path, expected: dict[str, str]) -> list[str]:
-    """Do on a sound disk what a user would do then; what is wrong with what comes out."""
+    """Do on a sound disk what a user would do then. Returns the mistakes in what comes out."""
     again = [case.command]
     if case.name in ("run", "store", "resume"):
         left = [path.parent for path in folder.glob("runs/*/INCOMPLETE")]
@@ -209,7 +209,7 @@ def begin(disk: Disk, case: Case, folder: Path) -> None:
 
 def hunt(home: Path, sample: int, seed: int, names: tuple[str, ...] = (),
          each: Callable[[str], None] = lambda text: None) -> tuple[Counter[str], list[str]]:
-    """(points by command, what was wrong). sample: points of each command and kind; 0: all. In a process whose disk
+    """(points by command, mistakes). sample: points of each command and kind; 0: all. In a process whose disk
     fails: see `main`."""
     disk, draw = Disk(home), random.Random(seed)
     points, wrong = Counter[str](), list[str]()
