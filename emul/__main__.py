@@ -1,8 +1,14 @@
 """`python -m emul`, and the console script `emul`."""
 
+import sys
+
+if __name__ == "__main__" and not sys.flags.safe_path:      # `python -m` puts the current folder first
+    _folder = sys.path.pop(0)
+    if __file__.startswith(f"{_folder}/"):                  # an emul that is not installed
+        sys.path.append(_folder)
+
 import gc
 import signal
-import sys
 
 
 def main() -> None:

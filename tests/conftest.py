@@ -65,7 +65,7 @@ def pools() -> Iterator[Sequence[Workers]]:
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """`small.yaml` in a folder of its own, which is the current one, and from which plug-ins are imported."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setattr(sys, "path", [*sys.path])       # a plug-in adds the folder
     path = tmp_path / "small.yaml"
     path.write_text(SMALL)
     return path

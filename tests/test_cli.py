@@ -72,7 +72,7 @@ class Shell:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
         self.folder, self._monkeypatch, self._capsys = folder, monkeypatch, capsys
         monkeypatch.chdir(folder)
-        monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
+        monkeypatch.setattr(sys, "path", [*sys.path])
         (folder / "small.yaml").write_text(SMALL)
         (folder / "failing.py").write_text(FAILING)
         (folder / "broken.py").write_text("1 / 0")

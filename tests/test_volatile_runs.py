@@ -142,7 +142,7 @@ def test_a_run_that_was_killed_goes_on_with_the_results_that_it_had_kept(tmp_pat
     (result.directory / "summary.json").unlink()
     (result.directory / "INCOMPLETE").write_text("")
     content = kept.read_bytes()
-    resumed, = engine.resume(result.directory, 0)
+    resumed, = engine.resume(result.directory, 0, PLUGINS)
     assert resumed.error is None
     assert resumed.summary is not None
     assert [resumed.summary[key] for key in ("digest", "digest_model")] == [

@@ -8,7 +8,6 @@ import hashlib
 import importlib
 import importlib.util
 import json
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 from emul import scenario as scenarios
 from emul.base.errors import Problem, ScenarioError
+from emul.learning.names import add_folder_of
 from emul.scenario import Given, Scenario
 from emul.scenario.source import of_values
 from emul.scenario.sweep import seeds_of as each_once
@@ -104,9 +104,8 @@ def refresh(plugins: Sequence[str]) -> None:
     Workers import plug-ins anew for every run. Modules that a plug-in imports itself are not looked at.
     """
     importlib.invalidate_caches()
-    if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.insert(0, "")                              # plug-ins lie where the user is, as for the commands
     for name in plugins:
+        add_folder_of(name)
         module = sys.modules.get(name)
         file = getattr(module, "__file__", None)
         if file is not None and _imported.get(name) != _digest(file):

@@ -55,7 +55,7 @@ def run(scenario: Given, *, schemes: Names | None = None, workers: int | None = 
     pool = plain(workers) if on is None else cluster(on, plain(workers))
     results = engine.run(plan, workers=pool, out=Path(out or "runs"), plugins=listed(plugins), quiet=quiet,
                          keeping=keeping)
-    return runs_of(results)
+    return runs_of(results, listed(plugins))
 
 
 @dataclass(frozen=True, repr=False)

@@ -37,7 +37,7 @@ class Run(RunTables):
 
     def __init__(self, tables: RunTables, error: str | None = None, violations: Sequence[str] = (),
                  warnings: Sequence[str] = ()):
-        super().__init__(tables.path, tables.summary, tables.read)
+        super().__init__(tables.path, tables.summary, tables.read, tables.plugins)
         self.error, self.violations, self.warnings = error, list(violations), list(warnings)
 
     @property
@@ -64,11 +64,12 @@ class Run(RunTables):
     def module(self, node: str | None = None, round_: int | None = None, plugins: Names = ()) -> nn.Module:
         """The model that a node left as a module of torch, with the parameters that were frozen, which `model` has not.
 
-        plugins: in place of those that it was run with. Raises KeptError: it left none; RecordError: no task's model.
+        plugins: the modules that it was run with, unless it was run by this process. Raises KeptError: it left none;
+        RecordError: no task's model, or such modules are not given.
         """
         from emul.engine.whole import whole
 
-        return whole(self.path, node, round_, listed(plugins) or None)
+        return whole(self.path, node, round_, listed(plugins) or self.plugins)
 
     @property
     def plot(self) -> RunPlots:
@@ -146,9 +147,9 @@ def load_run(path: str | os.PathLike[str]) -> Run:
     return Run(recorded.load_run(path))
 
 
-def runs_of(results: Sequence[Result]) -> Runs:
-    """The runs of one call. Raises RunFailed."""
-    runs = Runs(Run(_tables(result), result.error, result.violations, result.warnings) for result in results
+def runs_of(results: Sequence[Result], plugins: Sequence[str] = ()) -> Runs:
+    """The runs of one call, made with these plug-ins. Raises RunFailed."""
+    runs = Runs(Run(_tables(result, plugins), result.error, result.violations, result.warnings) for result in results
                 if result.directory is not None)
     said = [f"{r.scheme} failed: {r.error}" for r in results if r.error is not None]
     said += [f"{r.scheme}: invariant violated: {text}" for r in results for text in r.violations]
@@ -157,7 +158,7 @@ def runs_of(results: Sequence[Result]) -> Runs:
     return runs
 
 
-def _tables(result: Result) -> RunTables:
+def _tables(result: Result, plugins: Sequence[str]) -> RunTables:
     """Those of a run that has just ended; of one that failed, what its journal says."""
     assert result.directory is not None
     path = result.directory
@@ -165,7 +166,7 @@ def _tables(result: Result) -> RunTables:
         record = opened(path, ()) if result.summary is None else OpenedRun(path, result.summary, None)
     except RecordError:                     # its journal holds nothing
         record = OpenedRun(path, {"label": result.scheme, "accuracy": None}, None)
-    return RunTables(path, record.summary, record.table)
+    return RunTables(path, record.summary, record.table, plugins)
 
 
 def _shown(runs: Sequence[Run]) -> str:

@@ -22,6 +22,7 @@ def write_atomically(path: Path) -> Iterator[Path]:
         raise OSError(errno.EEXIST, "is no regular file", str(path))        # a device would be replaced by a file
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
+        temporary.unlink(missing_ok=True)       # else a link that somebody has laid there is written through
         yield temporary
         os.replace(temporary, path)
     except OSError as e:

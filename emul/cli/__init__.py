@@ -65,7 +65,6 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 def main() -> None:
     """Entry point of the console script: errors that a user can mend are printed, never their traceback."""
-    sys.path.insert(0, "")          # plug-ins lie where the user is
     signal.signal(signal.SIGTERM, _terminate)
     if _TRACEBACK in sys.argv:      # anywhere: one repeats a command that has failed, with it at the end
         sys.argv.remove(_TRACEBACK)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from emul.base.errors import Problem, ScenarioError
-from emul.cli.options import FAILED, app
+from emul.cli.options import FAILED, Plugins, app
 
 if TYPE_CHECKING:
     from emul.study.verify import Row, RowVerdict
@@ -36,7 +36,8 @@ def verify(table: Annotated[Path, typer.Argument(metavar="FILE.csv", dir_okay=Fa
                "where verdicts are kept [default: verified.csv beside the table]"))] = None,
            renew: Annotated[bool, typer.Option("--renew", help=(
                "replace each row whose digest is another one by what came out, in place of a verdict"))] = False,
-           workers: Annotated[int, typer.Option(min=0, help="worker processes of each run; 0: none")] = 1) -> None:
+           workers: Annotated[int, typer.Option(min=0, help="worker processes of each run; 0: none")] = 1,
+           plugin: Plugins = None) -> None:
     """Compute published cells again, those whose code differs first, and say whether they are what they were."""
     from emul.record.progress import StepProgress
     from emul.study import verify as study
@@ -49,7 +50,7 @@ def verify(table: Annotated[Path, typer.Argument(metavar="FILE.csv", dir_okay=Fa
         Done(table)                     # raises StudyError where there are columns that nobody here can make
     file = into or table.with_name(study.FILE)
     chosen = [row for row in study.read(table) if _wanted(row, keys, scenario, scheme)]
-    code = study.coder(table)
+    code = study.coder(table, plugin or ())
     old = sum(row["code"] != code(row) for row in chosen)
     now = origin()
     print(f"{table}: {len(chosen)} rows, {old} of them of other code than there is now; this is {now['revision']} on "
@@ -57,7 +58,7 @@ def verify(table: Annotated[Path, typer.Argument(metavar="FILE.csv", dir_okay=Fa
     counts: dict[str, int] = {}
     found = study.some(table, study.drawn(chosen, study.verdicts(file), code, draw or today()), workers, most=cells,
                        budget_s=None if budget is None else _seconds(budget), tolerance=tolerance, rounds=rounds,
-                       tell=lambda text: steps.tell(text))
+                       tell=lambda text: steps.tell(text), modules=plugin or ())
     while True:
         with StepProgress() as steps:       # of one row: its verdict is printed where no line is drawn any more
             said = next(found, None)

@@ -75,6 +75,8 @@ def facts(finished: Finished, digest_journal: str, directory: Path | None = None
     """Facts of the summary that are not in the journal. directory: where the run has left what it keeps."""
     kernel, wiring = finished.kernel, finished.wiring
     return Facts(scheme=wiring.scheme.name, label=wiring.label, parameters=wiring.setups[0].params,
+                 modules=[name for name in dict.fromkeys([wiring.scheme.module, *wiring.setups[0].plugins])
+                          if name and name.partition(".")[0] != "emul"],
                  given=wiring.given, virtual_ns=kernel.end_ns, real_seconds=finished.real_seconds,
                  store=_stored(finished.store), fitted=_fitted(finished.fitted),
                  digest_journal=digest_journal, activations=kernel.activations, oracle_waits=kernel.oracle_waits,

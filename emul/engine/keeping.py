@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import os
 import secrets
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from emul.engine.wiring import Wiring
 from emul.record.journal import RecordError
-from emul.record.rundir import INCOMPLETE, SCENARIO, TRAININGS, RunDirectory
+from emul.record.rundir import COMMAND, INCOMPLETE, SCENARIO, TRAININGS, RunDirectory
 from emul.scenario import Scenario
 from emul.store import LIMIT_BYTES
 
-COMMAND = "command.json"
+_log = logging.getLogger(__name__)
+
 VARIABLE = "EMUL_STORE"             # of the environment: a store that all runs share, or "none"
 _NONE = Path("none")
 
@@ -102,7 +103,7 @@ def read_command(directory: Path) -> Command:
         return msgspec.json.decode(path.read_bytes(), type=Command)
     except FileNotFoundError:
         raise RecordError(f"{directory}: no run that can be gone on with: {COMMAND} is missing") from None
-    except (OSError, msgspec.MsgspecError) as e:
+    except (OSError, ValueError, RecursionError) as e:
         raise RecordError(f"{path}: {e}") from None
 
 
@@ -115,19 +116,28 @@ def command_of(keeping: Keeping, scenario: str, plugins: Sequence[str]) -> Comma
 def unfinished_like(out: Path, scenario: Scenario) -> list[Path]:
     """Runs in `out` that have not ended, of a scheme of this very scenario, and that no process is running."""
     ours = {dataclasses.replace(scenario, schemes=[entry]).resolved() for entry in scenario.schemes}
-    found = [path.parent for path in sorted(out.glob(f"*/{INCOMPLETE}"))
-             if (path.parent / COMMAND).is_file() and (path.parent / SCENARIO).is_file()]
-    return [path for path in found if (path / SCENARIO).read_text() in ours and not RunDirectory(path).running]
+    return [path.parent for path in sorted(out.glob(f"*/{INCOMPLETE}"))
+            if (path.parent / COMMAND).is_file() and _text(path.parent / SCENARIO) in ours
+            and not RunDirectory(path.parent).running]
 
 
-def begun(out: Path, command: Command) -> set[int]:
-    """Places of the schemes of a command that have a run in `out`, whatever has become of it."""
-    found: set[int] = set()
+def _text(file: Path) -> str | None:
+    """What stands in a file of another run, which may be anything; None: nothing that can be read."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return None
+
+
+def begun(out: Path, command: Command) -> dict[int, Path]:
+    """Place of each scheme of a command that has a run in `out`, whatever has become of it -> its directory."""
+    found: dict[int, Path] = {}
     for path in out.glob(f"*/{COMMAND}"):
         try:
-            other: Any = read_command(path.parent)
-        except RecordError:
+            other = read_command(path.parent)
+        except RecordError as e:
+            _log.warning("not looked at: %s", e)
             continue
         if other.id == command.id:
-            found.add(other.place)
+            found[other.place] = path.parent
     return found

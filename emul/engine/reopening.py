@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from emul.engine.keeping import COMMAND, read_command
 from emul.engine.wiring import Wiring, wire
 from emul.learning import Task, gpus
 from emul.record import rundir
@@ -47,11 +46,12 @@ class Reopened:
 
 
 def reopen(directory: Path, plugins: Sequence[str] | None = None, sets: Sequence[str] = ()) -> Reopened:
-    """The run in `directory`. plugins: in place of those that it was made with. sets: changes of its scenario.
+    """The run in `directory`. plugins: the modules that it was made with. sets: changes of its scenario.
 
-    Raises RecordError: no run that ended; ScenarioError: its scenario, so changed, is none.
+    Raises RecordError: no run that ended, or made with modules that are not given; ScenarioError: its scenario, so
+    changed, is none.
     """
     run = load_run(directory)
-    modules = list(plugins or (read_command(directory).plugins if (directory / COMMAND).is_file() else ()))
+    modules = rundir.plugins_of(directory, plugins)
     scenario = load(directory / rundir.SCENARIO, sets=sets, plugins=modules)
     return Reopened(run, wire(scenario, *scenario.schemes[0], plugins=modules))

@@ -26,6 +26,7 @@ def replay(directory: Path, workers: AnyPool = None, plugins: Sequence[str] = ()
     Raises RecordError where there is no run that ended, ReplayMismatch with all that is damaged or differs, and where.
     """
     record = verify.open_record(directory)
+    plugins = rundir.plugins_of(directory, plugins)
     scenario = load(directory / rundir.SCENARIO, plugins=plugins)
     name, raw = scenario.schemes[0]
     costs = None

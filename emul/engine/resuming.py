@@ -37,22 +37,26 @@ def resume(directory: Path, workers: AnyPool = None, plugins: Sequence[str] | No
            quiet: bool = True, watch: Watch | None = None) -> list[Result]:
     """Go on with the run in `directory`, then with the schemes that its command had not begun.
 
-    plugins: in place of the command's own. Raises RecordError: there is no such run, it has ended, or is running;
-    ResumeMismatch: it did otherwise than before, and both journals are left.
+    plugins: the modules of the command, which its directory does not import by itself. Raises RecordError: there is no
+    such run, it has ended, or is running; ResumeMismatch: it did otherwise than before, and both journals are left.
     """
     if not (directory / rundir.JOURNAL).is_file():
         raise RecordError(f"{directory}: no directory of a run: it has no journal")
     command = read_command(directory)
     there = rundir.RunDirectory(directory)
-    if there.complete:
+    modules = rundir.plugins_of(directory, plugins)
+    results: list[Result] = []
+    if not there.complete:
+        with there.claimed():
+            for _ in read(there.journal).chunks():      # damaged: say so before anything is computed
+                pass
+            results.append(_go_on(there, workers, modules, quiet, watch))
+    rest = loads(command.scenario, str(directory / rundir.COMMAND), plugins=modules)
+    others = begun(directory.parent, command)
+    missing = [place for place in range(command.place, len(rest.schemes)) if place not in others]
+    if not results and (not missing or any(rundir.RunDirectory(path).running for path in others.values())):
         raise RecordError(f"{directory}: the run has ended; there is nothing to go on with")
-    modules = list(command.plugins if plugins is None else plugins)
-    with there.claimed():
-        for _ in read(there.journal).chunks():      # damaged: say so before anything is computed
-            pass
-        results = [_go_on(there, workers, modules, quiet, watch)]
-    rest = loads(command.scenario, str(directory / "command.json"), plugins=modules)
-    for place in sorted({*range(command.place, len(rest.schemes))} - begun(directory.parent, command)):
+    for place in missing:
         results += run(rest, workers=workers, out=directory.parent, plugins=modules, quiet=quiet, watch=watch,
                        command=command, which=[place])
     return results

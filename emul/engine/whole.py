@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def whole(directory: Path, node: str | None = None, round_: int | None = None,
           plugins: Sequence[str] | None = None) -> nn.Module:
     """The last model that a node left, or that of a round, on the CPU, as it evaluates. node None: the only one that
-    decides. plugins: in place of those that the run was made with.
+    decides. plugins: the modules that the run was made with.
 
     Raises KeptError: there is none; RecordError: the run has no task, or it is no model of the task's.
     """

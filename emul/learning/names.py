@@ -14,11 +14,14 @@ docs/own-task.md explains each with an example.
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import entry_points
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -88,10 +91,42 @@ def offered(kind: Kind, module: str) -> dict[str, Callable[..., Any]]:
     return own
 
 
+_added: set[str] = set()            # folders that `add_folder_of` has put on the path of modules
+
+
+def add_folder_of(plugin: str, folder: Path | None = None) -> None:
+    """Have modules looked for in `folder`, by default the current one, if this plug-in lies there.
+
+    Nothing is imported from there before a plug-in is named: a file beside a scenario may have the name of any module
+    that Python, torch or pandas look for. The folder comes last, so that such a file does not take the place of theirs.
+    Raises PluginError: the plug-in is no name of a module, or has the name of another one.
+    """
+    if wrong := no_module(plugin):
+        raise PluginError(wrong)
+    top, folder = plugin.partition(".")[0], (folder or Path()).resolve()
+    file = next((path for path in (folder / top / "__init__.py", folder / f"{top}.py") if path.is_file()), None)
+    specs = (finder.find_spec(top, None) for finder in sys.meta_path)       # whatever was imported under this name
+    spec = next((one for one in specs if one is not None), None)
+    if spec is None and (file is not None or (folder / top).is_dir()):
+        _added.add(str(folder))
+        sys.path.append(str(folder))
+    if spec is None or file is None:
+        return                                  # it is installed, or is nowhere, which its import will tell
+    origin = Path(spec.origin or "").resolve() if spec.has_location else folder / top
+    if top not in sys.stdlib_module_names and origin.is_relative_to(folder):
+        return
+    other = str(origin.parent if spec.submodule_search_locations is None else origin.parent.parent)
+    if other not in _added:
+        whose = "of Python's own library" if top in sys.stdlib_module_names else str(origin)
+        raise PluginError(f'plug-in "{plugin}": {file} has the name of another module, {whose}: rename it')
+    _added.remove(other)                        # in a notebook that has gone to another folder the newest one counts
+    sys.path[:] = [path for path in sys.path if path != other]
+    add_folder_of(plugin, folder)
+
+
 def imported(module: str) -> ModuleType:
     """The module of a plug-in. Raises PluginError if it cannot be imported."""
-    if wrong := no_module(module):
-        raise PluginError(wrong)
+    add_folder_of(module)
     try:
         return importlib.import_module(module)
     except (Exception, SystemExit) as error:    # a user's module may raise anything, or end, while it is imported

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from emul.base.files import as_file_name, from_file_name, write_atomically
 from emul.base.plain import PlainMapping
 from emul.record.journal import RecordError
-from emul.record.rundir import read_json, write_json
+from emul.record.rundir import read_json, require_plain, write_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,6 +42,7 @@ def write_attack(directory: Path, label: str, rows: Sequence[Mapping[str, object
     (caption, PNG) each."""
     import pandas as pd
 
+    require_plain(directory)
     folder = directory / ATTACKS
     folder.mkdir(exist_ok=True)
     file = folder / f"{as_file_name(label)}.csv"

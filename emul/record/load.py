@@ -138,11 +138,11 @@ class IncompleteRun(UserWarning):
 class RunTables:
     """The tables of a run, as pandas frames that are made when asked for, and what its nodes left: models and arrays.
 
-    read: gives the table of a name in Arrow.
+    read: gives the table of a name in Arrow. plugins: modules that the caller has given for this run.
     """
 
-    def __init__(self, path: Path, summary: PlainDict, read: Callable[[str], pa.Table]):
-        self.path, self.summary, self.read = path, summary, read
+    def __init__(self, path: Path, summary: PlainDict, read: Callable[[str], pa.Table], plugins: Sequence[str] = ()):
+        self.path, self.summary, self.read, self.plugins = path, summary, read, plugins
 
     @cached_property
     def rounds(self) -> pd.DataFrame:
@@ -249,7 +249,8 @@ class RunTables:
     def payload(self, kind: str, round_: int | None = None, source: str | None = None, to: str | None = None,
                 plugins: Sequence[str] | None = None) -> list[KeptMessage]:
         """Messages of a type that were kept, whole and decoded: see `emul.record.payloads.chosen`."""
-        return chosen(self.path, self.summary["scheme"], self.messages, kind, round_, source, to, plugins)
+        return chosen(self.path, self.summary["scheme"], self.messages, kind, round_, source, to,
+                      plugins or self.plugins)
 
     @property
     def artefacts(self) -> dict[str, list[str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +12,13 @@ from emul.base.entries import EntryError, Frames
 from emul.base.errors import WireError
 from emul.base.payloads import Head
 from emul.record.journal import RecordError
+from emul.record.rundir import plugins_of
 from emul.wire import Message, decode, from_frames
 
 if TYPE_CHECKING:
     import pandas as pd
 
 ARRIVED = ("delivered", "late", "rejected")     # fates of copies that their target has seen
-COMMAND = "command.json"
 
 
 @dataclass(frozen=True)
@@ -69,13 +68,13 @@ def chosen(directory: Path, scheme: str, messages: pd.DataFrame, kind: str, roun
     """Messages of a type that were kept whole, in the order of sending: of one round, of one sender, or those of which
     a copy has come to a node, in time or not.
 
-    plugins: modules that know the scheme; None: those that the run was made with. Raises RecordError.
+    plugins: the modules that the run was made with. Raises RecordError.
     """
     seen = messages[messages.type == kind]
     if to is not None:
         seen = seen[(seen.target_name == to) & seen.fate.isin(ARRIVED)]
     copies = set(zip(seen.source.tolist(), seen.seq.tolist(), strict=True))
-    types = _types(scheme, _plugins(directory) if plugins is None else plugins)
+    types = _types(scheme, plugins_of(directory, plugins))
     found = []
     for name, head, frames in _all(directory, source):
         there = any((head.source, head.first + i) in copies for i in range(len(head.to)))
@@ -112,12 +111,3 @@ def _types(scheme: str, plugins: Sequence[str]) -> dict[str, type[Message]]:
     from emul.registry import schemes
 
     return schemes.find(scheme, plugins).types
-
-
-def _plugins(directory: Path) -> list[str]:
-    """The modules that the run was made with."""
-    try:
-        found = json.loads((directory / COMMAND).read_text(encoding="utf-8")).get("plugins", [])
-    except (OSError, ValueError, AttributeError):
-        return []
-    return [str(name) for name in found] if isinstance(found, list) else []

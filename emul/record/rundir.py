@@ -8,9 +8,11 @@ import hashlib
 import itertools
 import json
 import math
+import os
 import re
 import shutil
-from collections.abc import Collection, Iterator
+import stat
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +28,7 @@ SCENARIO = "scenario.resolved.yaml"
 INCOMPLETE = "INCOMPLETE"
 TRAININGS = "trainings"             # a store of its own, until it is complete
 ERROR = "error.txt"                 # the reason why a run failed
+COMMAND = "command.json"            # with which it can be gone on with
 SEAL = "seal.json"                  # size and digest of every other file of a run that ended
 
 _MARK = "This run has not ended, or was killed. Its journal holds what it did until then.\n"
@@ -54,18 +57,22 @@ class RunDirectory:
     @property
     def running(self) -> bool:
         """True if a process writes this run now."""
+        if not (self.path / INCOMPLETE).is_file():      # to open a pipe would wait for ever
+            return False
         try:
             with (self.path / INCOMPLETE).open("rb") as mark:
                 fcntl.flock(mark, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 return False
         except BlockingIOError:
             return True
-        except OSError:                 # no mark, or none that may be read: nobody writes
+        except OSError:                 # a mark that may not be read: nobody writes
             return False
 
     @contextlib.contextmanager
     def claimed(self) -> Iterator[None]:
-        """Inside the block no other process may write this run. Raises RecordError if one does."""
+        """Inside the block no other process may write this run. Raises RecordError if one does, or if the directory
+        holds a link or the like, see `require_plain`."""
+        require_plain(self.path)
         with (self.path / INCOMPLETE).open("a") as mark:
             try:
                 fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -112,6 +119,28 @@ def check_seal(path: Path, names: Collection[str]) -> None:
         raise RecordError(f"{error.filename}: {error.strerror}") from None
     if damaged:
         raise RecordError(f"{path}: damaged or changed since the run: {', '.join(damaged)}; `emul replay` says where")
+
+
+def require_plain(path: Path) -> None:
+    """Before a run directory is written to. Raises RecordError if it holds a link, which may lead to any file of the
+    user, or a pipe or device, which never ends: emul makes none, an archive of a stranger's can."""
+    for folder, folders, files in os.walk(path):
+        for one in (Path(folder, name) for name in (*folders, *files)):
+            if not stat.S_ISREG(kind := one.lstat().st_mode) and not stat.S_ISDIR(kind):
+                what = f"a link, to {os.readlink(one)}" if stat.S_ISLNK(kind) else "a pipe, a socket or a device"
+                raise RecordError(f"{one}: is {what}: expected files and folders alone in a run directory that is "
+                                  "written to")
+
+
+def plugins_of(path: Path, given: Sequence[str] | None) -> list[str]:
+    """The modules to import for what is asked of a run: those that are given. Raises RecordError if none is, and the
+    run was made with some: a directory may be a stranger's, and importing a module runs it."""
+    made = read_json(path / COMMAND).get("plugins") if (path / COMMAND).is_file() and not given else None
+    if made:
+        names = [str(name) for name in made] if isinstance(made, list) else [str(made)]
+        raise RecordError(f"{path}: made with {' '.join(f'--plugin {name}' for name in names)}; give it again if you "
+                          f"trust the module (in Python: plugins={names})")
+    return list(given or ())
 
 
 def create(out: Path, name: str, scheme: str) -> RunDirectory:

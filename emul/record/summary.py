@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from hashlib import blake2b
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -28,7 +29,7 @@ from emul.record.happened import realised
 from emul.record.invariants import InvariantReport, check_columns
 from emul.record.journal import DIGEST_BYTES, RecordError, read, repeats
 from emul.record.realised import LinkRow, costs_not_held
-from emul.record.rundir import SUMMARY, RunDirectory, write_json
+from emul.record.rundir import SUMMARY, RunDirectory, fingerprint, write_json
 from emul.record.tables import (
     DELIVERED,
     FATES,
@@ -86,6 +87,7 @@ class Facts:
     given: Sequence[str] = ()                           # those of them that the scenario gives
     energy: PowerDraw | None = None                     # the power of devices; None: the scenario has no devices
     background: Sequence[LinkTotal] = ()                # bytes of background traffic on the links
+    modules: Sequence[str] = ()                         # with schemes and attacks that are not emul's own
     incomplete: PlainMapping | None = None              # until when, and why it ended; None: it came to its end
 
 
@@ -158,7 +160,7 @@ def summarise(run: Derived, facts: Facts, report: InvariantReport | None = None)
         "real_fused": None if facts.fitted is None else dict(facts.fitted),
         "real_uncharged": {role: {"total_s": total / 1e9, "max_ms": largest / 1e6}
                            for role, (total, largest) in sorted(facts.uncharged.items())},
-        "versions": versions(),
+        "versions": versions(facts.modules),
     }
 
 
@@ -391,9 +393,17 @@ def busiest_links(run: Derived) -> list[PlainDict]:
     return found
 
 
-def versions() -> dict[str, str]:
-    """The machine and packages of the run; none is imported for it."""
-    return {"python": platform.python_version(), **{package: _version(package) for package in _PACKAGES},
+def versions(modules: Sequence[str] = ()) -> dict[str, str]:
+    """The machine and packages of the run; none is imported for it. modules: of schemes and attacks that are not ours;
+    of one that no installed package has, the digest of its file."""
+    packages = metadata.packages_distributions() if modules else {}         # takes 0.1 s
+    theirs: dict[str, str] = {}
+    for module in modules:
+        owners = packages.get(module.partition(".")[0], ())
+        file = getattr(sys.modules.get(module), "__file__", None)
+        theirs |= {owner: _version(owner) for owner in owners} or {
+            module: "unknown" if file is None else f"blake2b {fingerprint(Path(file))['blake2b']}"}
+    return {"python": platform.python_version(), **{package: _version(package) for package in _PACKAGES}, **theirs,
             "platform": platform.platform(), "byteorder": sys.byteorder}
 
 

@@ -26,7 +26,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from emul.learning.names import imported
+from emul.learning.names import PluginError, imported
 
 PACKAGE = "emul.attacks"
 KINDS = ("data", "prototypes", "update")    # that are put into nodes
@@ -59,7 +59,10 @@ def known(kind: str, plugins: Sequence[str] = ()) -> dict[str, Any]:
     found: dict[str, object] = {}
     for module in [*_ours(kind), *map(imported, plugins)]:
         offered = getattr(module, "ATTACKS", {}).get(kind, {})
-        found |= offered() if callable(offered) else offered
+        offered = offered() if callable(offered) else offered
+        if taken := [name for name in offered if name in found and found[name] is not offered[name]]:
+            raise PluginError(f'plug-in "{module.__name__}": there is an attack "{taken[0]}": give yours another name')
+        found |= offered
     return dict(sorted(found.items()))
 
 

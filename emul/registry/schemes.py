@@ -7,6 +7,7 @@ import dataclasses
 import difflib
 import importlib
 import importlib.util
+import logging
 import pkgutil
 import sys
 import typing
@@ -17,9 +18,11 @@ from pathlib import Path
 
 from emul.base import tracebacks
 from emul.base.errors import InputError
-from emul.learning.names import is_missing, no_module
+from emul.learning.names import add_folder_of, is_missing, no_module
 from emul.roles.scheme import AnyScheme, Scheme, Variant
 from emul.wire import Message
+
+_log = logging.getLogger(__name__)
 
 PACKAGE = "emul.schemes"                # also the group of entry points
 
@@ -46,14 +49,16 @@ class NotAScheme(InputError):
 def known(plugins: Sequence[str] = ()) -> dict[str, str]:
     """Name -> module of every scheme: ours, those of entry points, those of plug-ins (named by their last part).
 
-    Raises NotAScheme for a plug-in that is the name of a file.
+    Raises NotAScheme for a plug-in that is the name of a file, or that takes the name of one of ours.
     """
-    for plugin in plugins:
+    ours = _ours()
+    own = {plugin.rpartition(".")[2]: plugin for plugin in plugins}
+    for name, plugin in own.items():
         if wrong := no_module(plugin):
             raise NotAScheme(wrong)
-    found = _ours() | _installed()
-    found |= {module.rpartition(".")[2]: module for module in plugins}
-    return dict(sorted(found.items()))
+        if ours.get(name, plugin) != plugin:
+            raise NotAScheme(f'plug-in "{plugin}": emul has a scheme "{name}" of its own: give the module another name')
+    return dict(sorted((ours | _installed() | own).items()))
 
 
 @cache
@@ -65,8 +70,14 @@ def _ours() -> dict[str, str]:
 
 @cache
 def _installed() -> dict[str, str]:
-    """Of the packages installed; to look takes 10 ms."""
-    return {point.name: point.value for point in entry_points(group=PACKAGE)}
+    """Of the packages installed; to look takes 10 ms. None has the name of one of ours: a package that is installed for
+    something else must not change what `fedavg` is."""
+    points = entry_points(group=PACKAGE)
+    for point in points:
+        if point.name in _ours():
+            _log.warning('package %s: its scheme "%s" is not used: emul has one of this name', point.dist and
+                         point.dist.name, point.name)
+    return {point.name: point.value for point in points if point.name not in _ours()}
 
 
 def find(name: str, plugins: Sequence[str] = ()) -> AnyScheme:
@@ -77,6 +88,8 @@ def find(name: str, plugins: Sequence[str] = ()) -> AnyScheme:
     if name not in modules:
         raise UnknownScheme(name, list(modules))
     where = f'scheme "{name}" ({modules[name]})'
+    if modules[name] in plugins:
+        add_folder_of(modules[name])
     try:
         module = importlib.import_module(modules[name])
     except (Exception, SystemExit) as e:    # a user's module may raise anything, or end, while it is imported

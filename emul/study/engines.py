@@ -133,9 +133,11 @@ class _Job:
     def _start(self) -> None:
         reading, writing = os.pipe()
         try:
-            self._process = subprocess.Popen([sys.executable, "-m", "emul.study.job", str(writing)],
+            # -P: else the current folder is searched before Python's own library
+            self._process = subprocess.Popen([sys.executable, "-P", "-m", "emul.study.job", str(writing)],
                                              stdin=subprocess.PIPE, stdout=2, pass_fds=(writing,),
-                                             env={**os.environ, "PYTHONHASHSEED": ENVIRONMENT["PYTHONHASHSEED"]})
+                                             env={**os.environ, "PYTHONHASHSEED": ENVIRONMENT["PYTHONHASHSEED"],
+                                                  "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)})
         finally:
             os.close(writing)
         self._answers = os.fdopen(reading, "rb")

@@ -180,7 +180,6 @@ def _listen(tasks: queue.SimpleQueue[bytes | None], busy: threading.Event) -> No
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, "")              # plug-ins lie where the user is
     signal.signal(signal.SIGTERM, signal.default_int_handler)       # rows are kept, nothing is left behind
     with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
         main(int(sys.argv[1]))

@@ -17,7 +17,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,6 +29,7 @@ from emul.base.errors import EmulError
 from emul.base.files import write_atomically
 from emul.base.machine import chip
 from emul.base.plain import PlainDict, PlainMapping
+from emul.learning.names import add_folder_of
 from emul.registry import schemes
 from emul.scenario import Stop, build_params, load
 from emul.scenario.labels import label_of, parameters
@@ -155,8 +155,8 @@ def drawn(rows: Sequence[Row], before: Sequence[Row], code: Callable[[Row], str]
     return sorted(rows, key=place)
 
 
-def coder(table: Path) -> Callable[[Row], str]:
-    """The hash of today's code for rows of a table; "": their scenario or scheme is gone."""
+def coder(table: Path, modules: Sequence[str] = ()) -> Callable[[Row], str]:
+    """The hash of today's code for rows of a table; "": their scenario or scheme is gone. modules: see `cell_of`."""
     known: dict[tuple[str, ...], str] = {}
 
     def code(row: Row) -> str:
@@ -164,7 +164,7 @@ def coder(table: Path) -> Callable[[Row], str]:
         if asking not in known:
             try:
                 file = found(table, row["file"])
-                plugins = _plugins(row, file)
+                plugins = _plugins(row, file, modules)
                 base = load(file or row["file"], edits(table, row["sets"]), check=False)
                 entry = next(entry for entry in base.schemes if label_of(*entry) == row["scheme"])
                 known[asking] = code_of(dataclasses.replace(base, schemes=[entry]), plugins)
@@ -175,22 +175,27 @@ def coder(table: Path) -> Callable[[Row], str]:
     return code
 
 
-def _plugins(row: Row, file: Path | None) -> tuple[str, ...]:
-    """Plug-ins of a row, which lie here or beside its scenario."""
+def _plugins(row: Row, file: Path | None, given: Sequence[str]) -> tuple[str, ...]:
+    """Plug-ins of a row, which lie here or beside its scenario. Raises StudyError for one that is not given: the table
+    may be a stranger's."""
     names = tuple(row["plugins"].split())
-    if names and file is not None and str(file.parent) not in sys.path:
-        sys.path.append(str(file.parent))
+    for name in names:
+        if name not in given:
+            raise StudyError(f"made with --plugin {name}; give it again if you trust the module")
+        if file is not None:
+            add_folder_of(name, file.parent)
     return names
 
 
 # --- again ------------------------------------------------------------------------------------------------------------
 
-def cell_of(table: Path, row: Row) -> Cell:
-    """The cell of a row. Raises EmulError if it cannot be made of what is here, or if that asks for something else."""
+def cell_of(table: Path, row: Row, modules: Sequence[str] = ()) -> Cell:
+    """The cell of a row. modules: that it may import, of those that it names. Raises EmulError if it cannot be made of
+    what is here, or if that asks for something else."""
     file = found(table, row["file"]) if row["file"] else None
     if file is None:
         raise StudyError(f"the scenario {row['file'] or 'that it was made of'} is not here")
-    plugins = _plugins(row, file)
+    plugins = _plugins(row, file, modules)
     values = json.loads(row["values"] or "{}")
     cell, = cells(file, {path: [value] for path, value in values.items()}, [int(row["seed"])], [row["scheme"]],
                   edits(table, row["sets"]), plugins)
@@ -218,18 +223,19 @@ def defaults(cell: Cell, row: Row, plugins: Sequence[str] = ()) -> tuple[Cell, s
 
 
 def verify(table: Path, row: Row, pool: PoolOnDemand, tolerance: float = TOLERANCE,
-           rounds: int | None = None, tell: Callable[[str], None] = lambda text: None) -> RowVerdict:
+           rounds: int | None = None, tell: Callable[[str], None] = lambda text: None,
+           modules: Sequence[str] = ()) -> RowVerdict:
     """Compute the cell of a row again, without any training that was kept.
 
     rounds: this many alone, whose accuracies are compared with those of the row; no more can be said then. tell: told
-    where the run is, at ends of rounds.
+    where the run is, at ends of rounds. modules: see `cell_of`.
     """
     begin = time.perf_counter()
     try:
         first_difference(row.get("curve") or "", row.get("curve") or "", 0.0)
         for name in _ACCURACIES:
             float(row.get(name) or 0)
-        cell = cell_of(table, row)
+        cell = cell_of(table, row, modules)
         plugins = tuple(row["plugins"].split())
         cell, moved = defaults(cell, row, plugins)
         like = row
@@ -308,10 +314,10 @@ def first_difference(row: str, came: str, tolerance: float) -> int | None:
 
 def some(table: Path, rows: Iterable[Row], workers: int, *, most: int, budget_s: float | None = None,
          tolerance: float = TOLERANCE, rounds: int | None = None,
-         tell: Callable[[str], None] = lambda text: None) -> Iterator[RowVerdict]:
+         tell: Callable[[str], None] = lambda text: None, modules: Sequence[str] = ()) -> Iterator[RowVerdict]:
     """Verdicts of the first `most` of these rows (0: of all), until the budget is spent. A row whose run took longer
-    than what is left is passed over, and so is one that cannot be run, which does not count. rounds, tell: see
-    `verify`."""
+    than what is left is passed over, and so is one that cannot be run, which does not count. rounds, tell, modules:
+    see `verify`."""
     begin, done = time.perf_counter(), 0
     with PoolOnDemand(workers) as pool:
         for row in rows:
@@ -320,6 +326,6 @@ def some(table: Path, rows: Iterable[Row], workers: int, *, most: int, budget_s:
                 return
             if left is not None and rounds is None and float(row.get("real_s") or 0) > left:
                 continue
-            said = verify(table, row, pool, tolerance, rounds, tell)
+            said = verify(table, row, pool, tolerance, rounds, tell, modules)
             done += said.verdict != NOT_RUN
             yield said

@@ -20,8 +20,10 @@ from typing import Any
 
 LEFT = "EMUL_FORK_SERVER"           # tells it the directory that it removes if this process is killed
 # The environment of every worker before it imports NumPy and torch: one thread each, and a seed of hashes,
-# so that hashes of text, and with them orders of sets, are the same in all workers and in every run.
-ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+# so that hashes of text, and with them orders of sets, are the same in all workers and in every run. And no module is
+# looked for in the current folder, where Python would look first.
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONHASHSEED": "0",
+               "PYTHONSAFEPATH": "1"}
 _idle = False                       # begun ahead of any worker, and none has come since
 
 

@@ -52,7 +52,7 @@ class ProcessHost:
         told = read(text)
         told.transport = told.transport.at(self._address)           # type: ignore[union-attr]
         told.watched, told.leftovers = os.getpid(), [str(self._home)]
-        paths = [str(self._home / "plugins"), *(path for path in sys.path if path)]
+        paths = [*(path for path in sys.path if path), str(self._home / "plugins")]     # they hide no library's module
         environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": os.pathsep.join(paths)}
         self._process = subprocess.Popen([sys.executable, "-m", "emul.workers.entry"], stdin=subprocess.PIPE,
                                          env=environment, cwd=self._home)

@@ -1,0 +1,199 @@
+"""Nothing of a stranger gets in: the sentences of docs/security.md."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_scenario import SMALL
+
+from emul import cli, engine
+from emul.base.errors import InputError
+from emul.engine.reopening import reopen
+from emul.learning.names import PluginError, add_folder_of
+from emul.record import rundir
+from emul.record.journal import RecordError
+from emul.record.load import load_run
+from emul.registry import attacks, schemes
+from emul.scenario import loads
+
+RAN = "open(__file__ + '.ran', 'w').close()\n"          # a module that leaves a mark when it is imported
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A current folder with the files of a stranger."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "small.yaml").write_text(SMALL)
+    return tmp_path
+
+
+@pytest.fixture
+def forget() -> Iterator[Callable[[], None]]:
+    """Modules that were imported since are forgotten, now and at the end."""
+    before = set(sys.modules)
+
+    def drop() -> None:
+        for name in set(sys.modules) - before:
+            if name in ("stranger", "neighbour_of_stranger"):
+                del sys.modules[name]
+
+    yield drop
+    drop()
+
+
+# --- the current folder -----------------------------------------------------------------------------------------------
+
+def command(*words: str) -> Any:
+    sys.argv = ["emul", *words]
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    return stop.value.code
+
+
+def test_no_command_looks_for_modules_in_the_current_folder(folder: Path, monkeypatch: pytest.MonkeyPatch,
+                                                            forget: object) -> None:
+    monkeypatch.setattr(sys, "argv", [])
+    (folder / "stranger.py").write_text(RAN)
+    assert command("check", "small.yaml") == 0
+    assert importlib.util.find_spec("stranger") is None
+
+
+def test_with_a_plug_in_the_folder_is_searched_and_last(folder: Path, forget: object) -> None:
+    (folder / "stranger.py").write_text("import neighbour_of_stranger\nimport statistics\n" + RAN)
+    (folder / "neighbour_of_stranger.py").write_text("")
+    (folder / "statistics.py").write_text("1 / 0")
+    add_folder_of("stranger")
+    assert sys.path[-1] == str(folder)
+    importlib.import_module("stranger")
+    add_folder_of("neighbour_of_stranger.anything")
+    assert sys.path.count(str(folder)) == 1
+
+
+@pytest.mark.parametrize("name", ["statistics", "time", "networkx", "emul", "pandas.io"])
+def test_a_plug_in_with_the_name_of_a_librarys_module_is_an_error_that_says_so(folder: Path, name: str) -> None:
+    (folder / f"{name.partition('.')[0]}.py").write_text(RAN)
+    with pytest.raises(PluginError, match=rf'^plug-in "{name}": .*\.py has the name of another module, .*: rename it$'):
+        add_folder_of(name)
+    assert sys.path[-1] != str(folder)
+
+
+def test_a_plug_in_of_another_folder_gives_way(folder: Path, forget: object) -> None:
+    for place in ("a", "b"):
+        (folder / place).mkdir()
+        (folder / place / "stranger.py").write_text("")
+        add_folder_of("stranger", folder / place)
+    assert [path for path in sys.path if path.startswith(str(folder))] == [str(folder / "b")]
+
+
+@pytest.mark.slow
+def test_files_with_the_names_of_libraries_do_not_run_anywhere(folder: Path) -> None:
+    """Of the standard library, of packages, and of packages that these look for and that are not installed."""
+    names = [*sys.stdlib_module_names, "torch", "numpy", "pandas", "yaml", "typer", "networkx", "gmpy2", "bottleneck",
+             "numexpr", "polars"]
+    for name in names:
+        (folder / f"{name}.py").write_text(f"open({str(folder / 'ran')!r}, 'a').write(__name__ + ' ')\n1 / 0\n")
+    for words in (["check", "small.yaml"], ["run", "small.yaml", "--workers", "2", "--quiet"],
+                  ["sweep", "small.yaml", "--grid", "stop.rounds=1,2", "--jobs", "2", "--out", "s"],
+                  ["report", "runs"]):
+        done = subprocess.run([Path(sys.executable).with_name("emul"), *words], capture_output=True, text=True,
+                              timeout=120, check=False)
+        assert done.returncode == 0, done.stderr
+    assert not (folder / "ran").exists()
+
+
+# --- run directories --------------------------------------------------------------------------------------------------
+
+@pytest.fixture(scope="module")
+def of_stranger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was made with a plug-in."""
+    place = tmp_path_factory.mktemp("stranger")
+    (place / "stranger.py").write_text("DATA = {}\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        patch.setattr(sys, "path", list(sys.path))
+        text = SMALL.replace("compute:", "training: skip\nrecord: {payloads: [Update]}\ncompute:")
+        one, _ = engine.run(loads(text, "s", plugins=["stranger"]), workers=0, out=place / "runs", plugins=["stranger"])
+        sys.modules.pop("stranger", None)
+    assert one.directory is not None
+    return one.directory
+
+
+ASKED: dict[str, Callable[[Path, list[str] | None], object]] = {
+    "replay": lambda path, plugins: engine.replay(path, 0, plugins or ()),
+    "reopen": reopen,
+    "payload": lambda path, plugins: load_run(path).payload("Update", plugins=plugins),
+}
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_modules_that_a_run_directory_names_are_imported_only_if_they_are_given(
+        of_stranger: Path, folder: Path, asked: str, forget: Callable[[], None]) -> None:
+    (folder / "stranger.py").write_text(RAN)
+    expected = r"-1: made with --plugin stranger; give it again if you trust the module \(in Python: plugins=\['str"
+    with pytest.raises(RecordError, match=expected):
+        ASKED[asked](of_stranger, None)
+    assert not list(folder.glob("*.ran"))
+    assert ASKED[asked](of_stranger, ["stranger"])
+
+
+def test_resume_imports_what_is_given_and_no_more(of_stranger: Path, folder: Path, forget: object) -> None:
+    (folder / "stranger.py").write_text(RAN)
+    with pytest.raises(RecordError, match="made with --plugin stranger"):
+        engine.resume(of_stranger, 0)
+    assert not list(folder.glob("*.ran"))
+
+
+@pytest.mark.parametrize("kind", ["link out", "folder that is a link", "pipe"])
+def test_nothing_is_written_to_a_run_directory_with_links_or_pipes(tmp_path: Path, kind: str) -> None:
+    run = tmp_path / "run"
+    (run / "models").mkdir(parents=True)
+    (run / rundir.INCOMPLETE).write_text("")
+    if kind == "pipe":
+        os.mkfifo(run / "models" / "n")
+    else:
+        (run / "models" / "n").symlink_to(tmp_path if kind.startswith("folder") else "/etc/passwd")
+    expected = "models/n: is " + ("a pipe" if kind == "pipe" else "a link, to ")
+    with pytest.raises(RecordError, match=expected), rundir.RunDirectory(run).claimed():
+        pass
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+def test_an_installed_package_cannot_take_the_name_of_one_of_emuls_schemes(
+        monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    points = [EntryPoint("fedavg", "stranger", schemes.PACKAGE), EntryPoint("other", "stranger", schemes.PACKAGE)]
+    monkeypatch.setattr(schemes, "entry_points", lambda group: points)
+    schemes._installed.cache_clear()
+    try:
+        known = schemes.known()
+    finally:
+        schemes._installed.cache_clear()
+    assert known["fedavg"] == "emul.schemes.fedavg"
+    assert known["other"] == "stranger"
+    assert 'its scheme "fedavg" is not used: emul has one of this name' in caplog.text
+
+
+def test_a_plug_in_cannot_take_the_name_of_emuls_own(folder: Path, forget: object) -> None:
+    with pytest.raises(InputError, match=r'^plug-in "mine.fedavg": emul has a scheme "fedavg" of its own'):
+        schemes.known(["mine.fedavg"])
+    assert schemes.known(["emul.schemes.fedavg"])["fedavg"] == "emul.schemes.fedavg"
+    taken = next(iter(attacks.known("update")))
+    (folder / "stranger.py").write_text(f"ATTACKS = {{'update': {{{taken!r}: lambda own, rng, knows: own}}}}\n")
+    with pytest.raises(InputError, match=rf'^plug-in "stranger": there is an attack "{taken}": give yours another'):
+        attacks.known("update", ["stranger"])
+
+
+def test_the_summary_says_whose_code_ran_that_is_not_emuls(of_stranger: Path) -> None:
+    summary = json.loads((of_stranger / rundir.SUMMARY).read_text())
+    digest = rundir.fingerprint(of_stranger.parent.parent / "stranger.py")["blake2b"]
+    assert summary["versions"]["stranger"] == f"blake2b {digest}"
