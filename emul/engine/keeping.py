@@ -122,7 +122,7 @@ def unfinished_like(out: Path, scenario: Scenario) -> list[Path]:
 
 
 def _text(file: Path) -> str | None:
-    """What stands in a file of another run, which may be anything; None: nothing that can be read."""
+    """The text of a file of another run; None: it cannot be read."""
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, ValueError):
