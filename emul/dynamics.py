@@ -17,7 +17,7 @@ from fractions import Fraction
 from typing import Any
 
 from emul.base.errors import Problem, ScenarioError
-from emul.base.names import is_pattern
+from emul.base.names import is_pattern, listed
 from emul.kernel import LinkChange, NodeCrash, NodeDropOut
 from emul.kernel.parts import Fault, NodeLeave
 from emul.network import NEVER, Network
@@ -30,6 +30,7 @@ from emul.scenario.churn import Absence, Availability, Churn, Days, Kind, ShockG
 from emul.scenario.faults import Leave, LinkSet, LinkUp, NetworkPartition, Slow
 from emul.scenario.outages import outage_document
 
+_RARE = 0.05            # the share of time below which it is said that nodes are hardly there
 _VALUES = ("bandwidth_bps", "latency_ns", "outage")
 
 
@@ -96,6 +97,8 @@ class _Maker:
         self._idle = frozenset(idle)
         self.placed: list[tuple[int, Fault]] = []
         self._seed = scenario.seed
+        stop = scenario.stop.virtual_time_ns
+        self._last_ns = NEVER if stop is None else 2 * stop     # a round that is running then has as long again
         self._network = network
         self._lossless = lossless
         self._nodes = {name: node for node, name in enumerate(names)}
@@ -166,6 +169,13 @@ class _Maker:
             key = "churn" if isinstance(fault, Churn) else "availability"
             for name in self._matching(f"{where}.{key}.match", fault.match):
                 self._absences[self._nodes[name]] = self._absences_of(fault, name), fault.kind
+            self._warn_if_rare(f"{where}.{key}", [fault.match], fault.diurnal.mean if isinstance(fault, Days) else
+                               fault.up.expected_ns / (fault.up.expected_ns + fault.down.expected_ns))
+
+    def _warn_if_rare(self, where: str, names: Sequence[str], share: float) -> None:
+        """share: of the time that these nodes are there."""
+        if share < _RARE and names:
+            self.warnings.append(f"{where}: {listed(names, 3)} will be there {share:.2g} of the time")
 
     def _absences_of(self, fault: Churn | Days, name: str) -> churn.Absences:
         if isinstance(fault, Churn):
@@ -202,8 +212,9 @@ class _Maker:
         label = fault.label if again == 1 else f"{fault.label} #{again}"    # else the two would always fail together
         names = ([name for pattern in fault.nodes for name in self._matching(f"{where}.group.nodes", pattern)]
                  if fault.match is None else self._matching(f"{where}.group.match", fault.match))
-        self._groups += [(self._nodes[name], fault.shocks.absences(self._seed, label, name), fault.kind)
+        self._groups += [(self._nodes[name], fault.shocks.absences(self._seed, label, name, self._last_ns), fault.kind)
                          for name in dict.fromkeys(names)]
+        self._warn_if_rare(f"{where}.group", names, fault.shocks.expected_up)
 
     def streams(self) -> list[Iterator[Fault]]:
         return [_faults_of(node, absences, kind) for node, absences, kind in

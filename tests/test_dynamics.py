@@ -329,6 +329,17 @@ def test_a_later_rule_of_churn_wins_and_groups_come_on_top() -> None:
         *[("NodeCrash", 5 * S, node) for node in (1, 2, 3)] * 2]
 
 
+@pytest.mark.parametrize(("fault", "share"), [
+    (ShockGroup(Shocks(Fixed(S), Fixed(2 * S)), "client*", name="g"), "0"),
+    (ShockGroup(Shocks(Exponential(S), Exponential(4 * S)), "client*", name="g"), "0.018"),
+    (Churn("client*", Fixed(S), Fixed(99 * S)), "0.01"), (Days("client*", Diurnal(0.01, 0.0, S)), "0.01")])
+def test_nodes_that_will_hardly_ever_be_there_are_a_warning(fault: Any, share: str) -> None:
+    network = build(TopologySpec(generator="star", clients=2), LINK, 7)
+    warning, = dynamics(world_of([fault]), network, network.names[:3]).warnings
+    assert warning.startswith("faults[0].")
+    assert warning.endswith(f" will be there {share} of the time")
+
+
 def test_availability_is_taken_by_name_or_in_turn(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_text("node,t_on_s,t_off_s\nclient1,0,5\nclient3,0,7\nsomebody,1,2\n")

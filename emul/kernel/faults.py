@@ -9,7 +9,7 @@ from emul.kernel.calendar import BACK, FAILURE, FAULT, RETURN
 from emul.kernel.deadlock import deadlock_report
 from emul.kernel.messages import empty_inbox, find_pipe, look_again
 from emul.kernel.parts import FLOW, Fault, KNode, LinkChange, NodeCrash, NodeLeave, Pipe
-from emul.kernel.rounds import decider_ended
+from emul.kernel.rounds import decider_ended, is_through
 from emul.kernel.sending import link_changed
 from emul.kernel.state import Kernel
 from emul.kernel.waits import depart
@@ -127,7 +127,7 @@ def _crash(kernel: Kernel, time: int, node: KNode, fault: NodeCrash, seq: int) -
         kernel.fuse(node)
     kernel.port.post(node.worker, Close(node.id, time, fault.wipe))
     depart(kernel, time, node)
-    if fault.until_ns is None:
+    if fault.until_ns is None or is_through(kernel, node):
         decider_ended(kernel, node)
 
 

@@ -56,7 +56,7 @@ def try_next_round(kernel: Kernel, time: int, node: KNode) -> None:
         number = node.round + 1
         if action.sync is not None:
             number = max(number, newest_reached(node, action.sync, action.quorum))
-    if time >= kernel.limit or (node.id in kernel.deciders and number and _must_stop(kernel, node, number)):
+    if time >= kernel.limit or (number and _is_counted(kernel, node) and _must_stop(kernel, node, number)):
         number = 0                              # the run has ended, if at this very instant
     node.next = None
     if number:
@@ -97,6 +97,12 @@ def leave_round(kernel: Kernel, node: KNode, action: LeaveRound) -> None:
         kernel.ended_ns, kernel.ended_after = node.time, kernel.activations
         if kernel.progress is not None:
             kernel.progress(kernel)
+
+
+def _is_counted(kernel: Kernel, node: KNode) -> bool:
+    """True of a decider, and of whoever leads deciders: a decider that cannot be reached any more would else wait for
+    a leader that begins round after round, and the run would never end."""
+    return node.id in kernel.deciders or not kernel.deciders.isdisjoint(kernel.followers.get(node.id, ()))
 
 
 def _must_stop(kernel: Kernel, node: KNode, number: int) -> bool:
@@ -150,9 +156,17 @@ def finish(kernel: Kernel, node: KNode, action: Finish) -> None:
 
 
 def decider_ended(kernel: Kernel, node: KNode) -> None:
-    """The run ends with the last of those whose rounds it counts."""
-    if node.id in kernel.deciding:
-        kernel.deciding.discard(node.id)
+    """The node has ended for good. The run ends with the last of those whose rounds it counts; a follower that is down
+    while the last of its leaders ends is through, too: there is no round for it when it comes back."""
+    gone = {node.id}.union(n for n in kernel.followers.get(node.id, ()) if is_through(kernel, kernel.nodes[n]))
+    if not gone.isdisjoint(kernel.deciding):
+        kernel.deciding -= gone
         kernel.end_ns = max(kernel.end_ns, node.time)
         if not kernel.deciding:
             kernel.limit = kernel.end_ns
+
+
+def is_through(kernel: Kernel, node: KNode) -> bool:
+    """True of a node that is down and follows leaders that have all ended."""
+    return (not node.alive and len(node.leaders) > 0
+            and all_ended_known_at(kernel.nodes, kernel.network, node, node.leaders) is not None)

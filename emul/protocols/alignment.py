@@ -100,8 +100,12 @@ async def find_common(node: Node, holder: int, timeout_s: float) -> np.ndarray:
     raised = await node.recv(Raised, holder, timeout_s=timeout_s, accept=shaped(yours=(len(ids), POINT)))
     id_at = await node.compute("match", match, ids, raised, secret, work=float(len(raised.mine)))
     node.send(holder, Matches(np.array(sorted(id_at), np.uint32)))
-    aligned = await node.recv(Aligned, holder, timeout_s=timeout_s,
-                              accept=lambda m: ascending("positions", m.positions, sorted(id_at)))
+
+    def sound(message: Aligned) -> None:
+        ascending("positions", message.positions, sorted(id_at))
+        demand(len(message.positions) > 0, "positions: no sample in common")
+
+    aligned = await node.recv(Aligned, holder, timeout_s=timeout_s, accept=sound)
     return np.array([id_at[place] for place in aligned.positions.tolist()], np.int64)
 
 

@@ -59,9 +59,9 @@ def weighed(message: Any) -> None:
     demand(0 <= message.samples <= MOST_SAMPLES, "samples: no number of samples")
 
 
-def ascending(name: str, ids: np.ndarray, among: Sequence[int] | range) -> None:
+def ascending(name: str, ids: np.ndarray | list[int], among: Sequence[int] | range) -> None:
     """Numbers in ascending order, each once, all `among` those."""
-    found = ids.tolist()
+    found = ids if isinstance(ids, list) else ids.tolist()
     demand(all(a < b for a, b in pairwise(found)), f"{name}: not ascending, or one twice")
     known = among if isinstance(among, range) else set(among)
     demand(all(i in known for i in found), f"{name}: out of range")

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from emul.base.errors import Cancelled, ProtocolFailure, TooFewClients
-from emul.protocols.demands import demand
+from emul.protocols.demands import ascending, demand
 from emul.roles import Message, Node, Vector
 from emul.roles.activities import Activity
 
@@ -192,7 +192,8 @@ async def _ended(node: Node, members: Sequence[int], attempt: int, p: Times) -> 
 async def enter(node: Node, where: int, s: Replicated) -> bool:
     """A peer in a round of the rendezvous `where`: its state is that of the epoch afterwards. True: it has it from
     another one, and must not train. Raises ProtocolFailure if that one fails."""
-    epoch = await node.recv(Epoch, where)
+    peers = node.nodes("peer")
+    epoch = await node.recv(Epoch, where, accept=lambda m: ascending("members", m.members, peers))
     if epoch.steps == s.steps:
         node.start(_hand_over(node, s))
         return False
@@ -206,6 +207,7 @@ async def enter(node: Node, where: int, s: Replicated) -> bool:
 
     def sound(came: Handover) -> None:
         demand([one.shape for one in came.state] == shapes, f"state: not of the shapes {shapes}")
+        demand(came.steps == epoch.steps, f"steps: {came.steps}, expected the {epoch.steps} of the epoch")
     came = await node.recv(Handover, donor, accept=sound)
     s.take_over(came.state)
     s.steps = came.steps
@@ -226,10 +228,18 @@ async def settle(node: Node, where: int, trained: bool,
     work: the collective of one attempt, with `silence_s` and the attempt as its tag. It changes nothing, since its
     result may not count.
     """
+    peers = node.nodes("peer")
+
+    def sound(call: Members) -> None:
+        ascending("members", call.members, peers)
+        ascending("trained", call.trained, call.members)
+        demand(not call.members or (node.id in call.members and len(call.trained) > 0),
+               "members: without this peer, or without one that has trained")
+
     node.send(where, Present(trained))
     done: tuple[R, Members] | None = None
     while True:
-        call = await node.recv(Members, where)
+        call = await node.recv(Members, where, accept=sound)
         if not call.members:
             if done is None:
                 raise ProtocolFailure("a step counts that this peer has not taken")

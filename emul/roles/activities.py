@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from types import CoroutineType
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -150,6 +151,7 @@ class Activities:
         if activity.coroutine.cr_running:
             raise RoleError(f"{caller(2)}: {activity.label} cannot cancel itself: return")
         before, self.running = self.running, activity
+        activity.ended = True                       # those that it cancels may cancel it
         try:
             activity.coroutine.close()
         except RuntimeError as e:
@@ -166,21 +168,20 @@ class Activities:
 
         Returns the first failure among them that nobody has awaited; "": there is none.
         """
-        for activity in list(self.live.values()):
-            if round is None or activity.round == round:
-                self.cancel(activity)
+        # one after the other: the end of one may cancel others, or begin one
+        while ending := [one for one in self.live.values() if not one.ended and (round is None or one.round == round)]:
+            self.cancel(ending[0])
         left = [one for one in self._failed if not one.awaited and (round is None or one.round == round)]
         self._failed = [one for one in self._failed if not one.awaited and one not in left]
         return "" if not left else f"{left[0].label}: {type(left[0].error).__name__}: {left[0].error}"
 
     def close(self) -> None:
-        """The node has crashed: end them all without a word."""
-        for activity in self.live.values():
+        """The node has crashed, or its role has failed: end them all without a word."""
+        while self.live:                            # the end of one may cancel others, or begin one
+            activity = self.live.pop(next(iter(self.live)))
             activity.ended = True
-            try:
+            with suppress(Exception):               # a node that has crashed runs no `finally` block
                 activity.coroutine.close()
-            except (RuntimeError, RoleError):       # it awaited while being closed: it cannot
-                continue
 
     def _end(self, activity: AnyActivity, why: str) -> None:
         activity.ended = True

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from time import perf_counter_ns
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
@@ -133,10 +134,8 @@ class Role:
         self.desk.keep = keep_nothing
         if self.desk.activities is not None:
             self.desk.activities.close()
-        try:
+        with suppress(Exception):               # of a `finally` block, which a node that has crashed does not run
             self._coroutine.close()
-        except (RuntimeError, RoleError):       # it awaited while being closed: it cannot
-            return
 
     def _end(self, why: str) -> Exception | None:
         """The main coroutine has ended, and its activities with it. Returns what ends the run; None: nothing does."""
@@ -159,7 +158,8 @@ class Role:
             text = f"{type(error).__name__}: {error}"
         if self.desk.activities is not None:
             self.desk.activities.close()
-        self._coroutine.close()
+        with suppress(Exception):               # the first error is the one that counts
+            self._coroutine.close()
         return Reply(self.node.id, actions, 0, text)
 
 

@@ -292,6 +292,63 @@ def test_a_crash_ends_all_and_numbers_go_on_after_the_return() -> None:
     assert not ran.invariants.violations
 
 
+@pytest.mark.parametrize("how", ["cancel", "each other", "begin", "raise"])
+@pytest.mark.parametrize("fails", [False, True], ids=["crash", "error"])
+def test_activities_whose_end_ends_or_begins_others_end_all_the_same(how: str, fails: bool) -> None:
+    async def inner(node: Node, other: list[Any]) -> None:
+        try:
+            await node.sleep(60)
+        finally:
+            if how == "each other":
+                node.cancel(other[0])
+
+    async def outer(node: Node, other: list[Any]) -> None:
+        one = node.start(inner(node, other))
+        try:
+            await node.sleep(60)
+        finally:
+            if how == "begin":
+                node.start(inner(node, other))
+            elif how == "raise":
+                raise KeyError("of the finally block")
+            else:
+                node.cancel(one)
+
+    async def client(node: Node, p: Any) -> None:
+        other: list[Any] = []
+        other.append(node.start(outer(node, other)))
+        await node.sleep(0.5 if node.now else 1)
+        if fails:
+            raise ValueError("my own mistake")
+        if how == "raise":
+            await node.sleep(60)                # or the role's end would be the error
+    crash = Crash(700 * MS, "client1", None if how == "raise" else 500 * MS)
+    if fails:
+        with pytest.raises(RoleFailed, match="ValueError: my own mistake"):
+            run(client, clients=1)
+    else:
+        assert not run(client, clients=1, faults=(crash,)).invariants.violations
+
+
+def test_what_an_activity_begins_as_its_round_ends_ends_with_it() -> None:
+    async def inner(node: Node) -> None:
+        await node.sleep(60)
+
+    async def outer(node: Node) -> None:
+        try:
+            await node.sleep(60)
+        finally:
+            node.start(inner(node))
+
+    async def client(node: Node, p: Any) -> None:
+        async for round_ in node.rounds():
+            with round_:
+                node.start(outer(node))
+                await node.sleep(0.1)
+    ran = run(client, clients=1, stop=Stop(rounds=1, virtual_time_ns=10**9))
+    assert ends(ran)[:2] == [(100, 1, "cancelled"), (100, 2, "cancelled")]
+
+
 def test_a_round_that_is_over_ends_the_wait_for_an_activity() -> None:
     async def server(node: Node, p: Any) -> None:
         async for round_ in node.rounds():

@@ -187,6 +187,22 @@ def test_shocks_during_an_absence_prolong_it():
     assert max(Counter(end - begin for begin, end in found)) > 6
 
 
+@pytest.mark.parametrize(("every", "down"), [(Fixed(S), Fixed(2 * S)), (Exponential(S), Exponential(60 * S))])
+def test_shocks_that_come_faster_than_absences_end_take_a_member_away_for_good(every, down):
+    spec = Shocks(every, down)
+    (begin, end), *rest = spec.absences(SEED, "g", "a")
+    assert (end, rest) == (None, [])
+    (soon, end), *rest = spec.absences(SEED, "g", "a", until_ns=20 * S)
+    assert (soon, end, rest) == (begin, None, [])
+    assert spec.expected_up < 1e-20
+
+
+def test_the_share_of_time_that_members_are_there_is_that_of_poissons_law():
+    spec = Shocks(Exponential(10 * S), Exponential(5 * S), p=0.7)
+    away = sum(end - begin for begin, end in takewhile(lambda one: one[1] < 20_000 * S, spec.absences(SEED, "g", "a")))
+    assert 1 - away / (20_000 * S) == pytest.approx(spec.expected_up, abs=0.03)
+
+
 # --- traces ---------------------------------------------------------------------------------------------------------
 
 def test_a_schedule_repeats_or_ends():

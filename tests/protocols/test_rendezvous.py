@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from emul.base import rows as R
 from emul.network import LinkRule, OutageSpec
 from emul.protocols import collective, rendezvous
 from emul.protocols.collective import How, Manner, all_reduce
-from emul.protocols.rendezvous import Handover, Members, enter, settle
+from emul.protocols.rendezvous import Epoch, Handover, Members, enter, settle
 from emul.roles import Node, Scheme
 from emul.scenario import Crash, Stop
 from emul.scenario.faults import Leave
@@ -80,9 +80,9 @@ def living(seen: Seen, x: np.ndarray, times: Times, how: How, train_s: float, pi
 
 
 def world(n: int, seen: Seen, x: np.ndarray, times: Times = Times(), rounds: int = 4, *, how: How = "ring",
-          train_s: float = 1.0, pieces: int = 1, **rest: Any) -> Ran:
+          train_s: float = 1.0, pieces: int = 1, forge: Callable[[Node], Any] = lambda node: node, **rest: Any) -> Ran:
     async def keeper(node: Node, p: Any) -> None:
-        await rendezvous.rendezvous(node, times)
+        await rendezvous.rendezvous(forge(node), times)
     scheme = Scheme(name="world", params=NoParams, messages=MESSAGES, knows_topology=True, decides="peer",
                     roles={"peer": living(seen, x, times, how, train_s, pieces), "rendezvous": keeper})
     return run_world(scheme, **{
@@ -201,6 +201,32 @@ def test_whoever_crashes_when_no_two_peers_of_an_epoch_differ(number: int) -> No
 def test_200_times_of_crashes_without_two_peers_that_differ() -> None:
     for number in range(200):
         crashed(number)
+
+
+@pytest.mark.parametrize(("kind", "field", "forged", "reason"), [
+    (Members, "members", [2, 0, 1], "members: not ascending, or one twice"),
+    (Members, "members", [0, 1, 1, 2], "members: not ascending, or one twice"),
+    (Members, "members", [0, 1, 2, 3], "members: out of range"), (Members, "members", [-1, 0, 1], "members: out of "),
+    (Members, "members", [0, 1, 10**6], "members: out of "), (Members, "trained", [], "members: without this peer"),
+    (Members, "trained", [0, 3], "trained: out of range"), (Epoch, "members", [0, 99], "members: out of range"),
+    (Epoch, "members", [1, 0], "members: not ascending, or one twice")])
+def test_forged_words_of_the_rendezvous_are_violations(kind: Any, field: str, forged: list[int], reason: str) -> None:
+    class Forging:
+        def __init__(self, node: Node):
+            self._node = node
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._node, name)
+
+        def broadcast(self, targets: Sequence[int], message: Any) -> None:
+            if type(message) is kind and (message.members or kind is Epoch):
+                message = replace(message, **{field: forged})
+            self._node.broadcast(targets, message)
+
+    ran = world(3, Seen(), vectors(3), rounds=2, forge=Forging)
+    reasons = {row[4] for row in ran.rows if row[0] == R.REJECT}
+    assert len(reasons) == 1
+    assert reasons.pop().startswith(reason)
 
 
 def test_workers_that_answer_in_any_order_change_nothing() -> None:

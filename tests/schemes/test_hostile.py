@@ -15,6 +15,7 @@ import pytest
 
 from emul import engine
 from emul.base import rows as R
+from emul.protocols.alignment import Aligned
 from emul.registry import schemes
 from emul.roles import Message, Node
 from emul.scenario import Behaviour, Limits, Scenario, loads
@@ -257,3 +258,11 @@ def test_honest_divergence_is_an_outcome_of_its_rounds(name: str) -> None:
     why = {row[4] for row in world.rows if row[0] == R.LEAVE and row[2] != 0 and row[4]}
     assert any(text.startswith("NotSendable: ") for text in why), why
     assert not world.summary["violations"]
+
+
+def test_an_empty_alignment_is_a_violation() -> None:
+    def empty(message: Message) -> Iterator[Any]:
+        yield dataclasses.replace(message, positions=message.positions[:0]) if isinstance(message, Aligned) else message
+
+    world, _ = hostile("vertical", "server", empty)
+    assert {row[4] for row in world.rows if row[0] == R.REJECT} == {"positions: no sample in common"}

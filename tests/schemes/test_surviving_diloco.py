@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -79,6 +81,32 @@ def test_the_others_go_on_and_one_that_returns_has_their_model(codec: str, model
     assert len(set(ran.models)) == len(counts)              # one model a step, whoever has it
     assert "Handover" in ran.payloads
     assert not ran.invariants.violations
+
+
+@pytest.mark.parametrize(("module", "fault"), [
+    (local_sgd, "node: client3, crash: true, for: 1000 s"), (local_sgd, "node: client3, leave: true"),
+    (local_sgd, 'link: "client3<->*", down: true'), (sparseloco, "node: client3, leave: true, for: 1000 s")])
+def test_a_run_ends_without_one_that_is_gone_as_after_its_crash_for_good(module: Any, fault: str) -> None:
+    text = re.sub("topology: .*", STAR, module.EXAMPLE).replace("timeout: 10 s", "timeout: 600 ms, survive: true")
+
+    def ended(fault: str) -> tuple[float, int]:
+        ran = run_text(f"{text}faults: [{{at: 70 ms, {fault}}}]\n")
+        assert not ran.summary["violations"]
+        assert max(row["round"] for row in ran.rounds) <= 3
+        return ran.kernel.end_ns / 1e9, sum(map(sum, ran.payloads.values()))
+
+    (gone_s, gone_bytes), (end_s, nbytes) = ended("node: client3, crash: true"), ended(fault)
+    assert end_s <= gone_s + 1.2                # that a link is cut is noticed after the grace
+    assert nbytes < 1.3 * gone_bytes
+
+
+def test_a_stop_on_accuracy_and_an_availability_without_a_return_end_a_run(tmp_path: Path) -> None:
+    file = tmp_path / "there.csv"
+    file.write_text("node,t_on_s,t_off_s\nclient3,0,0.07\n")
+    text = surviving(local_sgd.EXAMPLE) + f"faults: [{{availability: {{match: client3, file: {file}}}}}]\n"
+    ran = run_text(text, "stop.rounds=30", "stop.accuracy=0.5")
+    assert max(row["round"] for row in ran.rounds) < 30
+    assert ran.kernel.end_ns < 20e9
 
 
 def test_a_peer_that_joins_begins_its_solver_anew(monkeypatch: pytest.MonkeyPatch) -> None:

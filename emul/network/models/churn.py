@@ -31,6 +31,7 @@ from emul.network.models.traceformats import few, shown
 
 Absences: TypeAlias = Iterator[tuple[int, int | None]]
 
+_JOINED = 10_000        # absences in a row: 0.1 s of real time for each node
 _HALF = 2.0**-54        # half a step of `uniform_at`: moves it off 0
 _normal = NormalDist()
 
@@ -208,9 +209,19 @@ class Shocks:
     p: float = 1.0
     correlation: float = 0.0
 
-    def absences(self, seed: int, group: str, node: str) -> Absences:
-        """Those of one member; a shock during an absence prolongs it, if it is the longer one."""
-        return _joined(self._failures(seed, group, node))
+    @property
+    def expected_up(self) -> float:
+        """About the share of time that a member is there: as many of its failures are under way at any time as their
+        mean says, by Poisson's law; exact for exponential `every`, and for fixed times."""
+        load = self.p * self.down.expected_ns / self.every.expected_ns
+        if isinstance(self.every, Fixed) and isinstance(self.down, Fixed) and self.p == 1:
+            return max(0.0, 1 - load)
+        return math.exp(-load)
+
+    def absences(self, seed: int, group: str, node: str, until_ns: int = NEVER) -> Absences:
+        """Those of one member; a shock during an absence prolongs it, if it is the longer one. `until_ns`:
+        the end of the run, at which an absence that still goes on is for good."""
+        return _joined(self._failures(seed, group, node), until_ns)
 
     def hit(self, seed: int, group: str, node: str, shock: int) -> bool:
         """True if the member fails at shock number `shock`, from 0."""
@@ -231,9 +242,14 @@ class Shocks:
                 yield now, _until(now + length)
 
 
-def _joined(absences: Absences) -> Absences:
-    """Absences that begin in the order of time, from 0 on, those that overlap or touch as one."""
+def _joined(absences: Absences, until_ns: int = NEVER) -> Absences:
+    """Absences that begin in the order of time, from 0 on, those that overlap or touch as one.
+
+    One that goes on at `until_ns`, or consists of more than `_JOINED`, is for good: where absences come faster than
+    they end the next gap may be in a million years, and to look for it would never end.
+    """
     waiting: tuple[int, int | None] | None = None
+    joined = 0
     for begin, end in absences:
         if end is not None and end <= max(begin, 0):
             continue
@@ -243,10 +259,12 @@ def _joined(absences: Absences) -> Absences:
         elif waiting[1] is None:
             break
         elif begin <= waiting[1]:
-            waiting = waiting[0], None if end is None else max(end, waiting[1])
+            joined += 1
+            ends = end is not None and joined <= _JOINED and waiting[1] < until_ns
+            waiting = waiting[0], max(end or 0, waiting[1]) if ends else None
         else:
             yield waiting
-            waiting = begin, end
+            waiting, joined = (begin, end), 0
     if waiting is not None:
         yield waiting
 
