@@ -184,7 +184,7 @@ class _Maker:
 
     def _add_availability(self, where: str, fault: Availability) -> None:
         try:
-            schedules = churn.read_availability(fault.file, fault.period_ns)
+            schedules = churn.read_availability(fault.file, fault.period_ns, fault.offset_ns)
         except ScenarioError as error:
             self.problems += [Problem(f"{where}.file", f"{error.file}: {p.place} {p.found}".strip(), p.expected, p.line)
                               for p in error.problems]

@@ -1,15 +1,53 @@
-"""Files that are whole or not there, and names as names of files."""
+"""Files that are read up to a limit, files that are whole or not there, and names as names of files."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote, unquote
 
 from emul.base.errors import NotRecorded
+
+MOST_BYTES = 64 * 2**20         # of a file that a scenario names, unless its reader says otherwise
+
+
+def read_limited(path: Path, most: int = MOST_BYTES) -> bytes:
+    """The bytes of a regular file of at most `most` bytes. Raises OSError, also for a file of another kind or size.
+
+    A pipe without a writer is not waited for, and a device is not read: either would never end.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except ValueError as e:         # a name with a null byte
+        raise OSError(errno.EINVAL, str(e), str(path)) from None
+    with open(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "is no regular file", str(path))
+        raw = file.read(most + 1) if status.st_size <= most else b""
+        if len(raw) > most or status.st_size > most:
+            limit = f"{most >> 20} MiB" if most >> 20 else f"{most} bytes"
+            raise OSError(errno.EFBIG, f"has more than {limit}", str(path))
+    return raw
+
+
+def read_text(path: Path, most: int = MOST_BYTES) -> str:
+    """The text of a file as `read_limited`, in UTF-8 with or without a BOM. Raises OSError, also for other bytes."""
+    raw = read_limited(path, most)
+    try:
+        text = raw.decode("utf-8-sig")
+    except ValueError:
+        text = "\0"
+    if raw[:2] in (b"\xff\xfe", b"\xfe\xff") or "\0" in text[:1000]:
+        wide = raw[:2] in (b"\xff\xfe", b"\xfe\xff") or raw[:200].count(0) * 3 > len(raw[:200])
+        raise OSError(errno.EILSEQ, "is UTF-16: save it as UTF-8" if wide else "no UTF-8 text", str(path))
+    return text
 
 
 @contextlib.contextmanager

@@ -34,9 +34,11 @@ _SI = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _USUAL: dict[str, tuple[Fraction, tuple[tuple[str, int], ...]]] = {
     "s": (Fraction(1), _TIME), "ms": (Fraction(1, 10**3), _TIME), "us": (Fraction(1, 10**6), _TIME),
     "ns": (Fraction(1, 10**9), _TIME), "min": (Fraction(60), _TIME), "h": (Fraction(3600), _TIME),
+    "µs": (Fraction(1, 10**6), _TIME), "sec": (Fraction(1), _TIME), "seconds": (Fraction(1), _TIME),
     **{f"{prefix}{unit}{per}": (Fraction(factor * bits), root) for prefix, factor in _SI.items()
        for unit, bits in (("bit", 1), ("B", 8)) for per, root in (("", _BITS), ("/s", _RATE))},
-    **{f"{prefix}iB": (Fraction(8 << shift), _BITS) for prefix, shift in (("K", 10), ("M", 20), ("G", 30))}}
+    **{f"{prefix}i{unit}{per}": (Fraction(bits << shift), root) for prefix, shift in (("K", 10), ("M", 20), ("G", 30))
+       for unit, bits in (("bit", 1), ("B", 8)) for per, root in (("", _BITS), ("/s", _RATE))}}
 
 
 @cache
@@ -80,12 +82,12 @@ def _exact(value: object, wanted: tuple[tuple[str, int], ...], scale: Fraction, 
         if number == 0:
             return 0
         raise ValueError(f"expected {expected}: the unit is missing")
-    factor = _factor(unit.replace(" ", "")) if _UNIT.fullmatch(unit) else None
-    if factor is None or factor[1] != wanted:
+    factor = _factor_of(unit, wanted)
+    if factor is None:
         raise ValueError(f'expected {expected}; "{unit[:20]}" is no such unit{_hint(unit, wanted)}')
     if sign == "-" and number:
         raise ValueError(f"expected {expected}, not negative")
-    result = number * factor[0] * scale
+    result = number * factor * scale
     if result.denominator != 1:
         raise ValueError(f"expected {expected}, in whole {whole}")
     if result >= 1 << bits:
@@ -93,14 +95,61 @@ def _exact(value: object, wanted: tuple[tuple[str, int], ...], scale: Fraction, 
     return int(result)
 
 
+def _factor_of(unit: str, wanted: tuple[tuple[str, int], ...], usual: bool = False) -> Fraction | None:
+    """Root units in one `unit`, None where it is no unit of what is wanted. usual: Pint is not asked."""
+    unit = unit.strip().replace(" ", "")
+    if wanted == _RATE:
+        unit = _rate_as_written_by_tools(unit)
+    found = _USUAL.get(unit) if usual else _factor(unit) if _UNIT.fullmatch(unit) else None
+    return found[0] if found is not None and found[1] == wanted else None
+
+
+def _rate_as_written_by_tools(unit: str) -> str:
+    """A unit of rates as tools write it, in ours: Mbps, mbps, Mbits/sec and Mbit are Mbit/s, MBps and Mbytes/s MB/s.
+
+    b for bits stands only before "ps": Mb/s is refused, since many write it for bytes. K is k of bits, which nobody
+    counts in 1024, and refused of bytes, which some do.
+    """
+    if match := re.fullmatch(r"([kmgtKMGT]?)(i?)(?:bps|[Bb]its?(?:/s|/sec|/second|ps)?)", unit):
+        prefix, binary = match.groups()
+        return ("K" if prefix in "kK" and binary else prefix.upper().replace("K", "k")) + binary + "bit/s"
+    if match := re.fullmatch(r"([kMGT]?|[KMGT]i)(?:Bps|[Bb]ytes?(?:/s|/sec|/second|ps)|B/sec)", unit):
+        return f"{match[1]}B/s"
+    return unit
+
+
 def _hint(unit: str, wanted: tuple[tuple[str, int], ...]) -> str:
     """The unit that the writer of a wrong one probably meant: of some usual slips, those that fit."""
-    slips = ["k" + unit[1:] if unit.startswith("K") else unit, re.sub(r"b(?=/|ps$|$)", "bit", unit),
-             re.sub(r"b(?=/|$)", "B", unit), re.sub(r"Bps$", "B/s", unit), re.sub(r"bps$", "bit/s", unit)]
-    if unit == "m":
-        slips = ["ms", "min"]
-    meant = [s for s in dict.fromkeys(slips) if s != unit and (f := _factor(s)) is not None and f[1] == wanted]
+    meant: list[str] = ["ms", "min"] if unit == "m" else []
+    if match := re.fullmatch(r"([kmgt]?)(i?)(b|bits?|bytes?)(ps|/s|/sec)?", unit.replace(" ", ""), re.IGNORECASE):
+        prefix, binary, what, per = (part or "" for part in match.groups())
+        prefix = prefix.lower() if prefix in "kK" and not binary else prefix.upper()
+        both = ["bit", "B"] if what in "bB" and (what == "b" or (per and per.lower() == "ps" and per != "ps")) else [
+            "bit" if what.lower().startswith("bit") else "B"]
+        meant = [f"{prefix}{binary}{one}{'/s' if per else ''}" for one in both]
+        if prefix == "k" and "B" in both:
+            meant.append(f"KiB{'/s' if per else ''}")
+    meant = [one for one in meant if one != unit and _factor_of(one, wanted) is not None]
     return "; did you mean " + " or ".join(meant) + "?" if meant else ""
+
+
+def duration_unit(unit: str, usual: bool = False) -> Fraction | None:
+    """Nanoseconds in one `unit`; None where it is no unit of time. usual: only of those that need no Pint.
+
+    >>> duration_unit("ms"), duration_unit("m")
+    (Fraction(1000000, 1), None)
+    """
+    found = _factor_of(unit, _TIME, usual)
+    return None if found is None else found * 10**9
+
+
+def bandwidth_unit(unit: str, usual: bool = False) -> Fraction | None:
+    """Bits per second in one `unit`; None where it is no unit of rates. usual: only of those that need no Pint.
+
+    >>> bandwidth_unit("MBps"), bandwidth_unit("mbps")
+    (Fraction(8000000, 1), Fraction(1000000, 1))
+    """
+    return _factor_of(unit, _RATE, usual)
 
 
 def duration_ns(value: object) -> int:

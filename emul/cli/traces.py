@@ -13,33 +13,46 @@ from emul.base.errors import Problem, ScenarioError
 from emul.cli.options import Json, app
 
 if TYPE_CHECKING:
-    from emul.network.models.traceformats import Trace
+    from emul.network.models.traceformats import Columns, Trace
 
-trace = typer.Typer(no_args_is_help=True, help="Traces of bandwidth (csv, mahimahi, simgrid) and of availability.")
+trace = typer.Typer(no_args_is_help=True, help="Traces of bandwidth and of availability.")
 app.add_typer(trace, name="trace")
 
 TraceFile = Annotated[Path, typer.Argument(metavar="FILE", help="a trace")]
-Format = Annotated[str | None, typer.Option("--format", help="csv, mahimahi or simgrid [default: by the file's name]")]
+Format = Annotated[str | None, typer.Option(
+    "--format", help="csv, mahimahi, simgrid, plain, bytelog or iperf [default: by the file's name]")]
 To = Annotated[str | None, typer.Option(help="csv, mahimahi or simgrid; availability for FedScale's JSON "
                                              "[default: by the name of OUT]")]
 Out = Annotated[Path, typer.Option("--out", "-o", help="file to write")]
 Name = Annotated[str | None, typer.Option(help="which trace of a CSV file that has several")]
+Time = Annotated[str | None, typer.Option(help='a CSV file\'s column of times, such as "seq [s]"')]
+Column = Annotated[str | None, typer.Option(help='its column of rates, such as "DL_bitrate [kbit/s]"')]
+Gaps = Annotated[str | None, typer.Option(help="where there is no rate: hold (the one before) or off (0)")]
 
 
 @trace.command(name="summary")
-def summarise(file: TraceFile, format: Format = None, name: Name = None,
+def summarise(file: TraceFile, format: Format = None, name: Name = None, time: Time = None,
+              column: Column = None, gaps: Gaps = None,
               below: Annotated[list[str] | None, typer.Option(help="a bandwidth; may be repeated")] = None,
               as_json: Json = False) -> None:
-    """Tell a trace's length, mean, percentiles, the time that it is off, and the time below some bandwidths."""
+    """Tell a trace's length, mean, percentiles, the time that it is off, and the time below some bandwidths; of one of
+    availability how much of the time its nodes are there, and for how long."""
     from emul.base.units import bandwidth_bps, format_bandwidth
-    from emul.network.models.traces import read_trace
+    from emul.network.models.churn import availability_summary, holds_availability, read_availability
+    from emul.network.models.traceformats import Columns
+    from emul.network.models.traces import text_of
     from emul.network.models.tracetools import PERCENTILES, summary
 
     try:
         thresholds = [bandwidth_bps(text) for text in below or ()]
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--below") from None
-    found = summary(read_trace(file, format, name), thresholds)
+    if format is None and holds_availability(text_of(file)):
+        there = availability_summary(read_availability(file))
+        _print(json.dumps(asdict(there), indent=1) if as_json else there.lines())
+        return
+    trace = _read(file, format, Columns(name, time, column, gaps))
+    found = summary(trace, thresholds)
     if as_json:
         print(json.dumps(asdict(found), indent=1))
         return
@@ -49,28 +62,46 @@ def summarise(file: TraceFile, format: Format = None, name: Name = None,
     lines += [("most", format_bandwidth(found.most_bps)),
               ("off", f"{found.off:.2%} of the time, {found.off_s:g} s on average; on for {found.on_s:g} s")]
     lines += [(f"below {format_bandwidth(t)}", f"{share:.2%} of the time") for t, share in found.below.items()]
+    if trace.length_ns and trace.times_ns[-1] == trace.length_ns:
+        last = format_bandwidth(trace.rates_bps[-1])
+        lines.append(("loop", f"begins anew at {found.length_s:g} s; the last row's {last} holds only without loop, or "
+                              "with a longer period"))
+    _print(lines)
+
+
+def _print(lines: str | list[tuple[str, str]]) -> None:
+    if isinstance(lines, str):
+        print(lines)
+        return
     width = max(len(head) for head, _ in lines)
     for head, text in lines:
         print(f"{head:{width}}  {text}")
 
 
+def _read(file: Path, format: str | None, columns: Columns) -> Trace:
+    """The trace, if the options fit the format. Raises BadParameter, ScenarioError."""
+    from emul.network.models.traces import TraceSpec, misplaced
+
+    spec = TraceSpec(file, format, name=columns.name, time=columns.time, column=columns.column, gaps=columns.gaps)
+    if (wrong := misplaced(spec)) is not None and wrong[0] != "format":
+        raise typer.BadParameter(f"{wrong[1]}: {wrong[2]}", param_hint=f"--{wrong[0]}")
+    return spec.trace()
+
+
 @trace.command()
 def convert(file: TraceFile, out: Out, to: To = None, format: Format = None, name: Name = None,
+            time: Time = None, column: Column = None, gaps: Gaps = None,
             step: Annotated[str | None, typer.Option(help="means over so long, such as 100 ms")] = None) -> None:
     """Write a trace in another format, or at a coarser step."""
     from emul.base.units import duration_ns
     from emul.network.models import churn
-    from emul.network.models.traces import read_trace, text_of
+    from emul.network.models.traceformats import Columns
     from emul.network.models.tracetools import resampled
 
     if to == "availability":
-        try:
-            schedules = churn.from_fedscale(text_of(file), str(file))
-        except OSError as error:
-            raise ScenarioError(str(file), [Problem("", str(error.strerror), "expected a JSON file")]) from None
-        _write(out, churn.availability_csv(schedules))
+        _write(out, churn.availability_csv(churn.read_availability(file)))
         return
-    found = read_trace(file, format, name)
+    found = _read(file, format, Columns(name, time, column, gaps))
     if step is not None:
         try:
             found = resampled(found, max(1, duration_ns(step)))
@@ -122,12 +153,12 @@ def generate(model: Annotated[str, typer.Argument(help=(
 
 
 def _write_trace(made: Trace, out: Path, to: str | None) -> None:
-    from emul.network.models.traceformats import FORMATS, formatted
+    from emul.network.models.traceformats import WRITTEN, formatted
     from emul.network.models.traces import format_of
 
     kind = to or format_of(out)
-    if kind not in FORMATS:
-        raise typer.BadParameter(f"{kind or out.name}: expected one of {', '.join(FORMATS)}", param_hint="--to")
+    if kind not in WRITTEN:
+        raise typer.BadParameter(f"{kind or out.name}: expected one of {', '.join(WRITTEN)}", param_hint="--to")
     _write(out, formatted(made, kind))
 
 

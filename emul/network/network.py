@@ -590,7 +590,8 @@ class Network:
     def warnings(self) -> list[str]:
         """Warnings on settings that work, and are probably not what was meant: attributes that nothing uses, links
         without bandwidth."""
-        return self._topology.warnings(self.mentions)
+        return self._topology.warnings(
+            lambda u, v, field: (u, v) in self.planned.links or self.mentions(u, v, field))     # a plan has the rates
 
     def unused_attributes(self) -> Mapping[tuple[str, str], int]:
         """("edges" or "vertices", attribute of the topology's file) -> how many have it without an effect."""

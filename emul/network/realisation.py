@@ -13,11 +13,11 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
+from emul.base import tables
 from emul.base.errors import Problem, ScenarioError
 from emul.base.plain import PlainMapping
-from emul.base.units import LARGEST
+from emul.base.units import LARGEST, duration_unit
 from emul.network.linkrecord import Beyond, BeyondRecord, LinkRecord, PacketRow, Row
-from emul.network.models import csvfile
 from emul.network.models.chains import PacketChain, RoundChain
 from emul.network.models.latency import Latency
 from emul.network.models.loss import Outage, PerPacket, PerRound, Timed, TracedLoss
@@ -49,7 +49,8 @@ MOST_RATES = 10_000                     # of a link: a trace with more in the ti
 
 # index -> what its column may be called
 _INDEX = {"round": ("round",), "k": ("k",),
-          **{f"{name}_ns": tuple(f"{name}_{unit}" for unit in csvfile.UNITS) for name in ("start", "end")}}
+          **{f"{name}_ns": tuple(f"{name}_{unit}" for unit in ("s", "ms", "us", "ns", "min", "h"))
+             for name in ("start", "end")}}
 _UNUSED = {what: [name for index, names in _INDEX.items() if index not in used for name in names]
            for what, used in KINDS.items()}
 
@@ -180,7 +181,7 @@ def read(path: Path, beyond: Beyond = "stream") -> Realisation:
     Raises ScenarioError naming file, line (of Parquet: row), column and expectation of everything that is wrong.
     """
     file = path / "network.parquet" if path.is_dir() else path
-    return replace(_read(file, csvfile.stamp(file)), beyond=beyond)
+    return replace(_read(file, tables.stamp(file)), beyond=beyond)
 
 
 @lru_cache(maxsize=2)
@@ -192,20 +193,18 @@ def _read(file: Path, stamp: tuple[int, int] | None) -> Realisation:
             reading.add(number, cells)
     else:
         reading = _Reading(file, "line")
-        table = csvfile.rows(file)
+        table = tables.rows(file)
         names = _header(table)
         for line, values in table.rows:
             reading.add(line, {name: text or None for name, text in zip(names, values, strict=True)})
     return reading.finish()
 
 
-def _header(table: csvfile.CsvFile) -> list[str]:
+def _header(table: tables.Table) -> list[str]:
     """The columns by their names in COLUMNS, or with another unit, `start_ms`. Raises ScenarioError."""
-    known = {*COLUMNS, *ENDS, *(f"{name}_{unit}" for name in ("start", "end") for unit in csvfile.UNITS)}
-    wrong = [name for name in table.header if name not in known]
     missing = [name for name in ("source", "destination", "what", "value") if name not in table.header]
     bare = [name.rpartition("_")[0] if name.startswith(("start_", "end_")) else name for name in table.header]
-    if wrong or missing or len(set(bare)) < len(bare):
+    if missing or any(bare.count(name) > 1 for name in (*COLUMNS, *ENDS, "start", "end")):
         raise ScenarioError(str(table.path), [Problem(
             "", ",".join(table.header)[:80], "expected a header with the columns source, destination, what, value, and "
             f"of {', '.join(COLUMNS[3:7])} those that are used", table.header_line)])
@@ -406,7 +405,7 @@ def _number(cells: Mapping[str, object], name: str) -> Any:
         raise _Wrong(name, "nothing", "expected a number")
     if isinstance(value, str):
         try:
-            return csvfile.finite(value)
+            return tables.finite(value)
         except ValueError as error:
             raise _Wrong(name, f'"{value[:40]}"', str(error)) from None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
@@ -446,7 +445,7 @@ def _nanoseconds(cells: Mapping[str, object], name: str, unit: str = "ns") -> in
     value = cells.get(name)
     if isinstance(value, str):
         try:
-            return csvfile.duration(value, csvfile.UNITS[unit])
+            return tables.duration(value, duration_unit(unit))
         except ValueError as error:
             raise _Wrong(name, f'"{value[:40]}"', str(error)) from None
     number = _number(cells, name)

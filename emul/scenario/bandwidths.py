@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import PlainValidator
 
 from emul.base.units import format_bandwidth
-from emul.network.models.traceformats import FORMATS
+from emul.network.models.traceformats import FORMATS, GAPS
 from emul.network.models.traces import TraceSpec
 from emul.scenario.sections import Section, absolute, duration_text, file_digest, without_none
 from emul.scenario.values import Positive, PositiveDuration, Quantity, Text, bandwidth, one_of
@@ -28,6 +28,9 @@ class BandwidthTrace(Section):
     name: Text | None = None
     take: Annotated[str, one_of("drawn", what="way")] | None = None
     scale: Positive | None = None
+    time: Text | None = None
+    column: Text | None = None
+    gaps: Annotated[str, one_of(*GAPS, what="rule")] | None = None
     sha256: Text | None = None
 
 
@@ -45,7 +48,8 @@ def bandwidth_spec(value: int | str | BandwidthTrace | None, base: Path) -> Any:
     if not isinstance(value, BandwidthTrace):
         return value
     return TraceSpec(cast(Path, absolute(value.trace, base)), value.format, value.loop, value.period, value.name,
-                     value.sha256, value.take == "drawn", scale=value.scale or 1.0)
+                     value.sha256, value.take == "drawn", scale=value.scale or 1.0, time=value.time,
+                     column=value.column, gaps=value.gaps)
 
 
 def bandwidth_document(value: object) -> object:
@@ -54,5 +58,6 @@ def bandwidth_document(value: object) -> object:
         return without_none(trace=str(value.file), format=value.format, loop=value.loop,
                             period=duration_text(value.period_ns), name=value.name,
                             take="drawn" if value.drawn else None,
-                            scale=None if value.scale == 1 else value.scale, sha256=file_digest(value.file))
+                            scale=None if value.scale == 1 else value.scale, time=value.time, column=value.column,
+                            gaps=value.gaps, sha256=file_digest(value.file))
     return format_bandwidth(value) if isinstance(value, int) else value

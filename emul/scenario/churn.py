@@ -40,6 +40,7 @@ class Availability:
     in_turn: bool = False
     kind: Kind = "leave"
     sha256: str | None = field(default=None, compare=False)     # of the file as it was, checked where it is given
+    offset_ns: int = 0              # the time of the file at which the run begins
 
 
 @dataclass(frozen=True)
@@ -147,6 +148,7 @@ class OwnAvailability(Section):
     file: Text | None = None
     diurnal: DiurnalRule | None = None
     period: PositiveDuration | None = None
+    offset: PositiveDuration | None = None
     assign: Annotated[str, one_of("by_name", "in_turn", what="way to assign")] | None = None
     kind: _Kind = "leave"
     sha256: Text | None = None
@@ -155,7 +157,8 @@ class OwnAvailability(Section):
         """Not one of file and diurnal, or keys that only a file uses."""
         found = exactly_one(self, "file", "diurnal")
         if not found and self.diurnal is not None:
-            found = [((name,), "", "is used only with a file") for name in given(self, "period", "assign", "sha256")]
+            of_files = given(self, "period", "offset", "assign", "sha256")
+            found = [((name,), "", "is used only with a file") for name in of_files]
         return found
 
 
@@ -200,7 +203,7 @@ def availability_value(rule: OwnAvailability, match: str, base: Path) -> Availab
         d = rule.diurnal
         return Days(match, Diurnal(d.mean, d.amplitude, d.period or DAY_NS, d.spread), kind)
     return Availability(cast(Path, absolute(rule.file, base)), match, rule.period, rule.assign == "in_turn",
-                        kind, rule.sha256)
+                        kind, rule.sha256, rule.offset or 0)
 
 
 def group_value(rule: GroupRule) -> ShockGroup:
@@ -231,6 +234,7 @@ def absence_document(fault: Absence) -> PlainDict:
     if isinstance(fault, Availability):
         return {"availability": without_none(
             file=str(fault.file), match=fault.match, period=duration_text(fault.period_ns),
+            offset=duration_text(fault.offset_ns or None),
             assign="in_turn" if fault.in_turn else "by_name", kind=fault.kind, sha256=file_digest(fault.file))}
     shocks = fault.shocks
     return {"group": without_none(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from emul.base.names import is_pattern, matches
-from emul.network.models.csvfile import amount, read
+from emul.base.tables import amount, read
 from emul.scenario.devices import DeviceClass
 from emul.scenario.wording import nearest
 

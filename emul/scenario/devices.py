@@ -25,8 +25,8 @@ from pydantic import Field
 
 from emul.base.names import matches
 from emul.base.streams import key64, uniform_at
+from emul.base.tables import amount, read, stamp
 from emul.network.classes import LinkClass
-from emul.network.models.csvfile import amount, read, stamp
 from emul.network.rules import MARK
 from emul.scenario.groups import ClientGroup, members
 from emul.scenario.linkclasses import SHIPPED as LINKS

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from emul.base.errors import ScenarioError
 from emul.base.plain import PlainMapping
+from emul.base.tables import in_short
 from emul.network import Network, parse_match
 from emul.network.models.churn import read_availability
-from emul.network.models.csvfile import in_short
 from emul.network.rules import MARK, LinkRule
 from emul.scenario.churn import Availability
 from emul.scenario.devices import Devices

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
+from emul.base.tables import amount, read, stamp
 from emul.network.classes import LinkClass
-from emul.network.models.csvfile import amount, read, stamp
 
 SHIPPED = Path(__file__).with_name("linkclasses.csv")
 _NUMBERS = ("down_mbps", "up_mbps", "rtt_ms", "loss")

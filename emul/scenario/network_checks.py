@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from emul.base.errors import NetworkError, Problem, ScenarioError
 from emul.base.names import is_pattern, matches
 from emul.base.plain import PlainMapping
+from emul.base.tables import in_short
 from emul.base.units import format_duration
 from emul.network import LinkRule, Network, TopologyError, TopologySpec, build, parse_match, realisation
 from emul.network.classes import whole_message_losses
@@ -18,7 +19,6 @@ from emul.network.models import contacts, latency, outages, radiofiles, traces
 from emul.network.models.background import Traffic
 from emul.network.models.churn import read_availability
 from emul.network.models.contacts import ContactSpec
-from emul.network.models.csvfile import in_short
 from emul.network.models.radiofiles import RadioSpec
 from emul.network.rules import MARK
 from emul.scenario.churn import Availability
@@ -55,7 +55,7 @@ def check_network(parts: SoundParts, tree: PlainMapping,
         short, told = lacking(groups, network)
         checked.found += [*short, *_unknown_names(parts, tree, network.names), *unknown_in_rules(parts, tree)]
         checked.warnings += [*told, *overruled(groups, parts["link_rules"]), *_unmatched(parts, network.names)]
-        checked.warnings += [*_no_effect(parts), *_beyond(parts)]
+        checked.warnings += [*_no_effect(parts), *_beyond(parts), *_dropped_rows(parts["link_rules"])]
         checked.found += [(("radio", *below), shown(written), expected)
                           for below, written, expected in radio_problems(network)]
         checked.warnings += _idle_media(parts, network)
@@ -66,7 +66,7 @@ def check_network(parts: SoundParts, tree: PlainMapping,
         checked.warnings += [] if parts.get("devices") is None else _whole_losses(parts["devices"], network)
     if "compute" in parts and parts["compute"].trace is not None:
         given = devices is not None or any(group.device for group in groups)
-        checked.found += _cost_trace(parts, given, None if network is None else network.names)
+        checked.found += _cost_trace(parts, given, None if network is None else network.names, checked.warnings)
     checked.found += _schedules(parts.get("faults", []), tree)
     return network, parts, checked
 
@@ -101,8 +101,10 @@ def _link_classes(devices: Devices) -> Iterator[Finding]:
         yield ("devices", "links"), *in_short(error)
 
 
-def _cost_trace(parts: SoundParts, given: bool, names: Sequence[str] | None) -> Iterator[Finding]:
+def _cost_trace(parts: SoundParts, given: bool, names: Sequence[str] | None, warnings: list[str]) -> Iterator[Finding]:
     """A file of what computations took. given: there are devices, sound or not. names: of the nodes; None: not known.
+
+    A file may have more nodes than a network: lines of others are passed over, with a warning.
     """
     try:
         trace = read_trace(parts["compute"].trace)
@@ -114,8 +116,14 @@ def _cost_trace(parts: SoundParts, given: bool, names: Sequence[str] | None) -> 
     devices = parts.get("devices")
     for name in () if devices is None else unknown_to(devices, trace.by_device):
         yield ("compute", "trace"), shown(name), "a device that the table lacks"
-    for name, expected in () if names is None else trace.unknown(names):
-        yield ("compute", "trace"), shown(name), expected
+    unknown = [] if names is None else trace.unknown(names)
+    if unknown and len(unknown) == len(trace.by_node):
+        name, expected = unknown[0]
+        yield ("compute", "trace"), shown(name), f"{expected}; expected lines of a node of the network, found none"
+    elif unknown:
+        some = ", ".join(f"{shown(name)} ({expected})" for name, expected in unknown[:3])
+        warnings.append(f"compute.trace: lines of {len(unknown)} {'nodes' if len(unknown) > 1 else 'node'} are passed "
+                        f"over: {some}{', ...' * (len(unknown) > 3)}")
 
 
 def _whole_losses(devices: Devices, network: Network) -> list[str]:
@@ -310,6 +318,20 @@ def _no_effect(parts: SoundParts) -> list[str]:
     if compute.trace is None:           # such a fault slows computations whose times come from a trace
         said += ["faults: slow"] * any(isinstance(fault, Slow) for fault in parts.get("faults", []))
     return [f"{what} has no effect with compute mode: {compute.mode}" for what in said]
+
+
+def _dropped_rows(rules: Sequence[LinkRule]) -> list[str]:
+    """Warnings of traces that begin anew at their last row, which has another rate than the first, and never holds."""
+    found = []
+    for i, rule in enumerate(rules):
+        spec = rule.bandwidth_bps
+        if isinstance(spec, traces.TraceSpec) and spec.loop and spec.period_ns is None and not spec.drawn:
+            trace = spec.trace()
+            if 0 < trace.times_ns[-1] == trace.length_ns and trace.rates_bps[-1] != trace.rates_bps[0]:
+                found.append(f"links[{i}].bandwidth: {spec.file.name} begins anew after "
+                             f"{format_duration(trace.length_ns)}, at its last row, whose rate never holds; period "
+                             "gives it a time")
+    return found
 
 
 def _beyond(parts: SoundParts) -> list[str]:

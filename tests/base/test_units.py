@@ -20,7 +20,11 @@ def test_durations_are_exact_nanoseconds(text, ns):
 
 @pytest.mark.parametrize(("text", "bps"), [
     ("20 Mbit/s", 20_000_000), ("2 MB/s", 16_000_000), ("20 Mbps", 20_000_000), ("1 Gbit/s", 10**9),
-    ("3 Mbit / s", 3_000_000), ("1 KiB/s", 8192), ("86400 bit/day", 1)])
+    ("3 Mbit / s", 3_000_000), ("1 KiB/s", 8192), ("86400 bit/day", 1),
+    # as tools write them: bytes are eight times bits
+    ("8 MBps", 64_000_000), ("8 kBps", 64_000), ("8 Bps", 64), ("8 bps", 8), ("8 GBps", 64 * 10**9),
+    ("8 mbps", 8_000_000), ("8 Kbps", 8000), ("8 gbps", 8 * 10**9), ("8 Mbits/sec", 8_000_000), ("8 Mbit", 8_000_000),
+    ("8 KiBps", 65536), ("8 MiBps", 8 << 23), ("8 Kibit/s", 8192), ("8 bytes/s", 64), ("8 MBytes/s", 64_000_000)])
 def test_bandwidths_are_exact_bits_per_second(text, bps):
     assert bandwidth_bps(text) == bps
 
@@ -51,10 +55,14 @@ def test_sizes_are_exact_bytes(text, size):
     (bandwidth_bps, "20 Mb/s",
      'expected a bandwidth such as 20 Mbit/s or 2 MB/s; "Mb/s" is no such unit; did you mean Mbit/s or MB/s?'),
     (bandwidth_bps, "20 MHz", 'expected a bandwidth such as 20 Mbit/s or 2 MB/s; "MHz" is no such unit'),
-    (bandwidth_bps, "2 MBps",
-     'expected a bandwidth such as 20 Mbit/s or 2 MB/s; "MBps" is no such unit; did you mean MB/s?'),
+    (bandwidth_bps, "2 MBPS",
+     'expected a bandwidth such as 20 Mbit/s or 2 MB/s; "MBPS" is no such unit; did you mean Mbit/s or MB/s?'),
+    (bandwidth_bps, "2 KBps",
+     'expected a bandwidth such as 20 Mbit/s or 2 MB/s; "KBps" is no such unit; did you mean kB/s or KiB/s?'),
+    (bandwidth_bps, "2 mBps",
+     'expected a bandwidth such as 20 Mbit/s or 2 MB/s; "mBps" is no such unit; did you mean MB/s?'),
     (bandwidth_bps, 20_000_000, "expected a bandwidth such as 20 Mbit/s or 2 MB/s: the unit is missing"),
-    (size_bytes, "1 KB", 'expected a size such as 1 MB or 64 KiB; "KB" is no such unit; did you mean kB?'),
+    (size_bytes, "1 KB", 'expected a size such as 1 MB or 64 KiB; "KB" is no such unit; did you mean kB or KiB?'),
     (size_bytes, "1 bit", "expected a size such as 1 MB or 64 KiB, in whole bytes"),
     (size_bytes, "3 radian", 'expected a size such as 1 MB or 64 KiB; "radian" is no such unit'),
     (probability, 1.4, "expected a probability in [0, 1]"),

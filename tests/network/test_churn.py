@@ -24,9 +24,12 @@ from emul.network.models.churn import (
     Weibull,
     alternating,
     availability_csv,
+    availability_summary,
     from_fedscale,
+    holds_availability,
     read_availability,
 )
+from emul.network.models.profiles import NEVER
 
 S = 10**9
 LAWS = [Exponential(5 * S), Weibull(0.5, 5 * S), Weibull(2.0, 5 * S), LogNormal(5 * S, 0.8), Fixed(5 * S)]
@@ -223,8 +226,54 @@ def test_availability_is_written_and_read_back(tmp_path_factory, edges, period):
     assert read_availability(file) == schedules
 
 
+def test_a_run_may_begin_at_any_time_of_a_schedule():
+    for period in (None, 10):
+        whole = Schedule(((1, 3), (4, 7), (9, 10)), period)
+        there = [any(on <= t % (period or 99) < off for on, off in whole.present) for t in range(60)]
+        for offset in range(25):
+            moved = whole.from_time(offset)
+            assert moved.period_ns == period
+            assert [any(on <= t % (period or 99) < off for on, off in moved.present) for t in range(30)] == [
+                there[offset + t] for t in range(30)]
+            assert list(moved.present) == sorted(moved.present)
+
+
+@pytest.mark.parametrize(("text", "present", "period"), [
+    ("node,t_on_s,t_off_s\n1,0,54\n1,890,\n2,5,5\n", {"1": ((0, 54), (890, None)), "2": ()}, None),
+    ("node;t_on_s;t_off_s\n1;0,5;54\n2;10;inf\n", {"1": ((0.5, 54),), "2": ((10, None),)}, None),
+    ("# made\n1: on, [54, 890, 2042]\n2: off, [10, 700]\n3: OFF, []\n4:on,[7.5, 9]\n",
+     {"1": ((0, 54), (890, 2042)), "2": ((10, 700),), "3": (), "4": ((0, 7.5), (9, None))}, None),
+    (json.dumps({"1": {"active": [5, 20], "inactive": [10, 30], "finish_time": 40, "model": "x"},
+                 "2": {"active": [5, 20], "inactive": [2, 10], "finish_time": 40},
+                 "3": {"active": [], "inactive": [], "finish_time": 40},
+                 "4": {"active": [20, 5], "inactive": [50, 10], "finish_time": 40},
+                 "5": {"active": [5, 20], "inactive": [10], "finish_time": 40}}),
+     {"1": ((5, 10), (20, 30)), "2": ((0, 2), (5, 10), (20, 40)), "3": (), "4": ((5, 10), (20, 40)),
+      "5": ((5, 10), (20, 40))}, 40)])
+def test_presence_as_pairs_of_times_is_read_from_whatever_has_it(tmp_path, text, present, period):
+    (tmp_path / "trace").write_text(text)
+    assert holds_availability(text)
+    found = read_availability(tmp_path / "trace")
+    assert found == {name: Schedule(tuple((round(on * S), NEVER if off is None else round(off * S))
+                                          for on, off in pairs), None if period is None else period * S)
+                     for name, pairs in present.items()}
+    (tmp_path / "again.csv").write_text(availability_csv(found))
+    assert read_availability(tmp_path / "again.csv") == found
+
+
+def test_a_summary_tells_how_much_of_the_time_nodes_are_there(tmp_path):
+    (tmp_path / "a.csv").write_text("node,t_on_s,t_off_s,period_s\na,0,30,40\nb,10,20,40\nb,30,40,40\nc,0,0,40\n")
+    found = availability_summary(read_availability(tmp_path / "a.csv"))
+    assert (found.nodes, found.never, found.length_s, found.repeats) == (3, 1, 40, True)
+    assert (found.mean, found.least, found.most) == (pytest.approx(5 / 12), 0, 0.75)
+    assert (found.presences, found.presence_mean_s, found.presence_median_s) == (3, pytest.approx(50 / 3), 10)
+
+
 @pytest.mark.parametrize(("text", "expected"), [
-    ("", "no rows"), ("node,t_on\na,1\n", "header"), ("node,t_on_s,t_off_s\na,5,5\n", "expected a time after t_on"),
+    ("1: on, [5, 3]\n", 'line 1 +1 +"5, 3" +expected times that ascend'),
+    ("1: on, [5, x]\n", "line 1 .*expected a duration"), ("1: on, [5]\n1: off, []\n", "line 2 .*there already"),
+    ('{"1": {"active": [1, 2], "inactive": [3], "finish_time": 9}}', "expected active and inactive times in turn"),
+    ("", "no rows"), ("node,t_on\na,1\n", "header"), ("node,t_on_s,t_off_s\na,5,4\n", "expected a time after t_on"),
     ("node,t_on_s,t_off_s\na,0,5\nb,0,1\na,4,6\n", "expected a time after the row before of a has ended"),
     ("node,t_on_s,t_off_s,period_s\na,0,5,4\n", "expected a time within the period, 4 s"),
     ("node,t_on_s,t_off_s,period_s\na,0,1,4\na,2,3,5\n", "expected one period for a: 4 s"),
@@ -239,7 +288,7 @@ def test_a_bad_availability_is_refused(tmp_path, text, expected):
 def test_fedscales_availability_is_converted():
     text = json.dumps({"1": {"duration": 9, "active": [0, 5.5], "inactive": [2, 8], "finish_time": 10, "model": "x"}})
     assert from_fedscale(text, "f") == {"1": Schedule(((0, 2 * S), (11 * S // 2, 8 * S)), 10 * S)}
-    for bad in ("[]", "{}", "x", '{"1": 3}', '{"1": {"active": [1], "inactive": [1], "finish_time": 5}}',
+    for bad in ("[]", "{}", "x", '{"1": 3}', '{"1": {"active": [1, 2], "inactive": [4, 3], "finish_time": 5}}',
                 '{"1": {"active": [1], "inactive": [2, 3], "finish_time": 5}}',
                 '{"1": {"active": [1], "inactive": [2], "finish_time": null}}',
                 '{"1": {"active": [NaN], "inactive": [2], "finish_time": 3}}'):

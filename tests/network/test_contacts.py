@@ -675,3 +675,17 @@ def test_the_outlook_tells_the_time_through_gaps(tmp_path):
     server, first = net.names.index("server"), net.names.index("client1")
     times = [Outlook(net, [], 1, size * MB).route(first, server).time_ns for size in (1, 100, 160)]
     assert times == [810 * MS, 620 * S + 10 * MS, None]
+
+
+@pytest.mark.parametrize("text", [
+    HEADER + "0,60,a,b,10,8\n60,inf,a,b,0.5,8\n", "\ufeff" + HEADER + "0,60,a,b,10,8,\r\n60,,a,b,5e-1,8,\r\n",
+    HEADER.replace(",", ";") + "0;60;a;b;10,0;8\n60;inf;a;b;0,5;8,0\n",
+    "start_ms,end_ms,source,destination,rate_kbps,latency_us,probability\n0,60000,a,b,10000,8000,1\n"
+    "60000,inf,a,b,500,8000,1\n0,1,a,a,1,1,1\n",
+    "Latency,Rate [MB/s],destination,source,end_min,start\n8 ms,1.25,b,a,1,0\n0.008 s,0.0625,b,a,inf,60 s\n"])
+def test_a_plan_is_read_in_every_dialect_and_unit_and_a_vertex_with_itself_is_passed_over(tmp_path, text):
+    (tmp_path / "plan.csv").write_bytes(text.encode())
+    plan = read_plan(ContactSpec(tmp_path / "plan.csv"))
+    assert {ends: list(zip(one.begins, one.ends, one.rates_bps, one.latencies_ns, strict=True))
+            for ends, one in plan.items()} == {
+        ("a", "b"): [(0, 60 * S, 10 * MBIT, 8 * MS), (60 * S, NEVER, MBIT // 2, 8 * MS)]}

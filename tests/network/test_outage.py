@@ -250,9 +250,9 @@ def test_a_trace_of_probabilities_is_met_at_the_start_or_at_its_worst(tmp_path):
 
 
 @pytest.mark.parametrize(("text", "more", "expected"), [
-    ("", {}, "no rows  expected a header with the columns t_s (or _ms, ...), up or t_s (or _ms, ...), loss"),
+    ("", {}, "no rows  expected a header with the columns t_s (or another unit), up or t_s (or another unit), loss"),
     ("t_s,up\n", {}, "line 1    no rows  expected at least one row below the header"),
-    ("t_s,up,x\n0,1,2\n", {}, "line 1    t_s,up,x  expected a header with the columns t_s (or _ms, ...), up or t_s"),
+    ("t_s,up,loss\n0,1,0\n", {}, "line 1    t_s,up,loss  expected a header with the columns t_s (or another unit), up"),
     ("t_s,up\n0,1\n1\n", {}, "line 3    1 values  expected 2, as the header has"),
     ("t,up\n0,1\n5,0\n", {}, 'line 3  t  "5"  expected a duration such as 20 ms or 1 h: the unit is missing'),
     ("t_s,up\n0,1\nnan,0\n", {}, 'line 3  t_s  "nan"  expected a number'),

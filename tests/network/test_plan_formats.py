@@ -46,6 +46,22 @@ a range +0 +3600 2 1 2
         ("1", "2"): [(0, 30 * S, 10**6, S), (30 * S, 60 * S, 10**6, S // 2), (100 * S, 160 * S, 10**6, S // 2)],
         ("2", "1"): [(0, 60 * S, 2 * 10**6, 2 * S)]}
     assert found["1", "2"].line == 7
+    around = plan(tmp_path, "ion", """## begin ionadmin
+a contact +0 +60 1 1 125000
+a range +0 +60 1 1 0
+a contact +0 +60 1 2 12500000000
+a range +0 +60 1 2 1
+## begin bpadmin
+1
+a scheme ipn 'ipnfw' 'ipnadminep'
+a endpoint ipn:10.1 q
+a protocol ltp 1400 100
+a span 2 10 10 1400 10000 1 'udplso localhost:1113'
+r 'udpcounter'
+w 1
+## end bpadmin
+""")
+    assert rows(around) == {("1", "2"): [(0, 60 * S, 10**11, S)]}      # 100 Gbit/s; and nothing with itself
     one_range = plan(tmp_path, "ion", "a contact +0 +60 2 1 250000\na range +0 +60 1 2 3\n")
     assert rows(one_range) == {("2", "1"): [(0, 60 * S, 2 * 10**6, 3 * S)]}        # a range is of both directions
 
@@ -67,6 +83,9 @@ a contact +15 +30 4 3 1000
          (5, "", "d contact +0 1 2"), (6, "delay", '"x"'), (8, "range", "+50"), (9, "contact", "3 -> 4"),
          (10, "contact", "5 -> 6"), (12, "start_s", "15")]
     assert told(tmp_path, "ion", "# nothing\n") == [(None, "", "no contacts")]
+    assert told(tmp_path, "ion", f"a contakt +0 +60 1 2 1000\na contact +0 +60 1 2 {'9' * 5000}\n") == [
+        (1, "", "a contakt +0 +60 1 2 1000"), (2, "rate", f'"{"9" * 40}"')]
+    assert [where for where, *_ in told(tmp_path, "netsatbench", "[" * 100_000)] == [None]
 
 
 EPOCHS = """[

@@ -327,6 +327,8 @@ def test_files_of_places_walks_and_rates(tmp_path):
     assert read_walks(file("t_s,name,x_m,y_m\n0,a,0,0\n1.5,a,3,0\n0,b,1,1\n")) == {
         "a": [(0, 0, 0), (1_500_000_000, 3, 0)], "b": [(0, 1, 1)]}
     assert read_walks(file("t_ms,x_m,y_m\n5,0,0\n")) == {"": [(5_000_000, 0, 0)]}
+    assert read_walks(file("timestep_time;vehicle_angle;vehicle_id;vehicle_x;vehicle_y\n0.00;90;v0;5,5;1\n")) == {
+        "v0": [(0, 5.5, 1)]}
     assert read_rates(file("least_dbm,rate_mbps\n-80,1\n-70,2.5\n")) == ((-80, 10**6), (-70, 2_500_000))
     for read, text, lines in (
             (read_places, "name,x_m,y_m\nap1,1,x\nap1,1,2\n,1,1e12\n", [2, 3, 4, 4]),

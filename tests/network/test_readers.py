@@ -220,9 +220,9 @@ def test_depth_and_size_have_limits(tmp_path, monkeypatch):
     ("n.txt", 'a b latency="20 ms\n', "No closing quotation"),
     ("n.csv", "from,to\n", "line 1 from,to expected a first line such as source,target,latency"),
     ("n.csv", "source,target,source\n", "expected a first line"),
-    ("n.csv", "source,target\na,b,c\n", "line 2 a,b,c expected 2 cells"),
-    ("n.csv", "source,target\na,\n", "line 2 a, expected 2 cells"),
-    ("n.csv", 'source,target\n"a"b,c\n', "is no CSV"),
+    ("n.csv", "source,target\na,b,c\n", "line 2 3 values expected 2, as the header has"),
+    ("n.csv", "source,target\na,\n", "line 2 a, expected names of source and target"),
+    ("n.csv", 'source,target\n"a"b,c\n', "expected values with a comma, ; or tab between them"),
 ])
 def test_wrong_files_are_named_with_place_and_expectation(tmp_path, name, text, said):
     lines = refusal(written(tmp_path, name, text))

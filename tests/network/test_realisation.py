@@ -361,7 +361,7 @@ def test_all_bad_rows_of_a_table_are_told_by_their_numbers(tmp_path):
 @pytest.mark.parametrize(("text", "expected"), [
     ("", "expected a header with the columns source, destination, what, value"),
     ("source,destination,what\n", "expected a header with the columns source, destination, what, value"),
-    (HEAD.replace("k,", "k,k,"), "expected a header"), (HEAD.replace("k,", "kk,"), "expected a header"),
+    (HEAD.replace("k,", "k,k,"), "expected a header"),
     (HEAD.replace("start_ns", "start_s,start_ms"), "expected a header")])
 def test_a_header_that_means_nothing_is_refused(tmp_path, text, expected):
     path = tmp_path / "bad.csv"

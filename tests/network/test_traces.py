@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emul.base.errors import ScenarioError
-from emul.network.models.traceformats import FORMATS, formatted, parse_trace
+from emul.network.models.traceformats import FORMATS, Columns, formatted, parse_trace
 from emul.network.models.traces import TraceSpec, problem, read_trace
 
 S = 10**9
@@ -59,27 +59,44 @@ def test_simgrid_profiles_are_in_bytes_a_second_and_repeat_as_simgrid_has_it():
 
 
 @pytest.mark.parametrize(("format", "text", "expected"), [
-    ("csv", "", 'an empty file  expected a header such as "t_s,bandwidth_mbps"'),
-    ("csv", "t,bandwidth\n", 'no row  expected at least one row below the header'),
-    ("csv", "a,b\n0,1\n", 'line 1  header  "a,b"  expected a column t and a column bandwidth, as in '
-                          '"t_s,bandwidth_mbps" or, with units in the values, "t,bandwidth"'),
-    ("csv", "t_s,bandwidth_parsec\n0,1\n",
-     'line 1  column 2  "bandwidth_parsec"  expected a unit such as Mbit/s, mbps or kB/s'),
-    ("csv", "t_s,mbps\n0,1\n0,2\n", 'line 3  t  "0"  expected times that ascend'),
-    ("csv", "t_s,mbps\n1,1\n", 'line 2  t  "1"  expected the first time to be 0'),
-    ("csv", "t_s,mbps\n0,nan\n1,-3\n2\n3,4 Mbit/s\n",
-     'line 2  bandwidth  "nan"  expected a bandwidth of 0 or more\n'
-     'line 3  bandwidth  "-3"  expected a bandwidth of 0 or more\n'
-     'line 4  1 columns  expected 2, as the header has\n'
-     'line 5  bandwidth  "4 Mbit/s"  expected a bandwidth of 0 or more, without a unit: the header has it'),
-    ("csv", "t,bandwidth\n0,20\n",
-     'line 2  t  "0"  expected a time of 0 or more with its unit, such as "20 ms"\n'
-     'line 2  bandwidth  "20"  expected a bandwidth of 0 or more with its unit, such as "5 Mbit/s"'),
+    ("csv", "", 'an empty file  expected a header such as "t_s,bandwidth_mbps" and at least one row below it'),
+    ("csv", "t,bandwidth\n", 'no row  expected a header such as "t_s,bandwidth_mbps" and at least one row below it'),
+    ("csv", "0,2.5\n1,3\n", 'line 1  header  "0,2.5"  expected a header such as "t_s,bandwidth_mbps", or format: plain '
+                            'for two columns of seconds and Mbit/s'),
+    ("csv", "a,b\n0,1\n", 'line 1  header  "a, b"  expected a column t and a column bandwidth, as in '
+                          '"t_s,bandwidth_mbps"; or say which with time, such as time: "Timestamp [s]"'),
+    ("csv", "t_s,bandwidth_parsec\n0,1\n", 'line 1  header  "bandwidth_parsec"  expected a bandwidth such as '
+                                           '20 Mbit/s or 2 MB/s; "parsec" is no such unit'),
+    ("csv", "t_s,rate_KBps\n0,1\n", 'line 1  header  "rate_KBps"  expected a bandwidth such as 20 Mbit/s or 2 MB/s; '
+                                    '"KBps" is no such unit; did you mean kB/s or KiB/s?'),
+    ("csv", "t_s,rate [KBps]\n0,1\n", 'line 1  rate [KBps]  "KBps"  expected a unit such as Mbit/s, mbps or kB/s'),
+    ("csv", "t_s,down_mbps,up_mbps\n0,1,2\n", 'line 1  header  "down_mbps, up_mbps"  expected one column of rates: '
+                                             'say which with column: "down_mbps"'),
+    ("csv", "t_s,mbps\n0,1\n1,2\n1,3\n0.5,4\n",
+     'line 4  t_s  1 s after the first  expected each time only once\n'
+     'line 5  t_s  0.5 s after the first  expected times that ascend'),
+    ("csv", "t_s,mbps\n0,nan\n1,-3\n3,4 Mbit/s\n",
+     'line 2  mbps  "nan"  expected a rate; gaps: hold goes on with the one before, gaps: off is 0\n'
+     'line 3  mbps  "-3"  expected a rate of 0 or more, below 2^63 bit/s\n'
+     'line 4  mbps  "4 Mbit/s"  expected a rate of 0 or more, below 2^63 bit/s, without a unit: the header has it'),
+    ("csv", "t_s,mbps\n0,1\n2\n", "line 3  1 values  expected 2, as the header has"),
+    ("csv", "time,Mbps\n0,20\n1,30\n2,30\n",
+     'line 1  time  "1"  expected a unit: time_s or time_ms in the header, "20 ms" in the values, or time: "time [s]"'),
+    ("csv", "t_s,rate\n0,20\n", 'line 1  rate  "20"  expected a unit: rate_mbps in the header, "5 Mbit/s" in the '
+                                'values, or column: "rate [Mbit/s]"'),
+    ("plain", "0 2.5 1\n1,3\n", "line 1  3 values  expected two, seconds and Mbit/s\n"
+                                "line 2  1 values  expected two, seconds and Mbit/s"),
+    ("bytelog", "1 2 3\n", 'line 1  "1 2 3"  expected six: time, ms, latitude, longitude, bytes, ms since the last '
+                           'row'),
+    ("bytelog", "1 1000 0 0 5 1000\n9 3000 0 0 5 1000\n", "line 2  no rate from 1 s to 2 s  expected intervals without "
+     "a gap; gaps: hold goes on with the rate before, gaps: off is 0"),
+    ("iperf", '{"intervals": [{"streams": []}]}', "intervals  KeyError: 'sum'  expected the JSON of iperf3 -J, with "
+                                                  "intervals[].sum"),
+    ("iperf", "connect failed\n", "no interval  expected at least one"),
     ("mahimahi", "", "an empty trace  expected a last time above 0"),
     ("mahimahi", "0\n0\n", "0  expected a last time above 0"),
-    ("mahimahi", "1\n5\n3\n\n7.5\n",
-     'line 3  3  expected times that do not descend; the line before has 5\n'
-     'line 4  ""  expected a whole number of milliseconds\n'
+    ("mahimahi", "# made\n1\n5 \n3\n7.5\n",
+     'line 4  3  expected times that do not descend; the line before has 5\n'
      'line 5  "7.5"  expected a whole number of milliseconds'),
     ("simgrid", "1 5\n", 'line 1  "1"  expected the time 0 first: before it SimGrid takes the link\'s own bandwidth, '
                          'and here the profile is that'),
@@ -89,6 +106,68 @@ def test_simgrid_profiles_are_in_bytes_a_second_and_repeat_as_simgrid_has_it():
     ("simgrid", "LOOPAFTER -1\n0 1\n", 'line 1  LOOPAFTER  "-1"  expected a number of seconds, 0 or more')])
 def test_a_bad_trace_is_refused_with_its_line_and_what_is_expected(format, text, expected):
     assert errors(text, format) == expected
+
+
+IPERF = """
+[ ID] Interval           Transfer     Bitrate         Retr  Cwnd
+[  5]   0.00-1.00   sec  1.19 MBytes  10.0 Mbits/sec    0   81.3 KBytes
+[  5]   1.00-2.00   sec   610 KBytes  5000 Kbits/sec    0   99.0 KBytes
+- - - - - - - - - - - - - - - - - - - - - - - - -
+[  5]   0.00-2.00   sec  1.79 MBytes  7.50 Mbits/sec    0             sender
+"""
+TWO_STREAMS = IPERF.replace("[  5]", "[  7]") + IPERF.replace("[  5]", "[SUM]").replace("10.0", "20.0")
+
+
+@pytest.mark.parametrize(("format", "text", "columns", "seconds", "mbps", "length"), [
+    ("csv", "timestamp,rate_MBps\n1700000000,1\n1700000001.5,0.5\n", {}, [0, 1.5], [8, 4], 1.5),
+    ("csv", "timestamp,rate_kBps\n1700000000000,1000\n1700000001500,500\n", {}, [0, 1.5], [8, 4], 1.5),
+    ("csv", "t_s;bandwidth_mbps\n5;5,5\n6;2,25\n", {}, [0, 1], [5.5, 2.25], 1),
+    ("csv", "Timestamp,Speed,DL_bitrate,UL_bitrate\n2021.03.02_23.59.59,3,24005,1\n2021.03.03_00.00.01,3,0,1\n",
+     {"column": "DL_bitrate [kbit/s]"}, [0, 2], [24.005, 0], 2),
+    ("csv", "at,bytes_per_s\n2024-06-01T12:00:00.5Z,1\n2024-06-01T14:00:01+02:00,2\n", {"time": "at"}, [0, 0.5],
+     [8e-6, 16e-6], 0.5),
+    ("csv", "run,seq_num,Throughput,lte\n1,1,1024,-61\n1,2,988,-61\n",
+     {"time": "seq_num [s]", "column": "throughput [Mbps]"}, [0, 1], [1024, 988], 1),
+    ("csv", "t_s,mbps\n0,-\n1,5\n2,\n3,NaN\n4,6\n5,-\n", {"gaps": "hold"}, [0, 3], [5, 6], 4),
+    ("csv", "t_s,mbps\n0,-\n1,5\n2,\n3,6\n4,-\n", {"gaps": "off"}, [0, 1, 2, 3, 4], [0, 5, 0, 6, 0], 4),
+    ("plain", "0.25 2.5\n1.30\t0.8\n2.25 3.1\n", {}, [0, 1.05, 2], [2.5, 0.8, 3.1], 2),
+    ("bytelog", "1453120808131 0 51.04 3.73 125000 1000\n1453120809131 1000 51 3.7 250000 1000\n", {}, [0, 1], [1, 2],
+     2),
+    ("bytelog", "1 1000 0 0 125000 1000\n9 3000 0 0 125000 1000\n", {"gaps": "off"}, [0, 1, 2], [1, 0, 1], 3),
+    ("bytelog", "1 1000 0 0 125000 1000\n9 3000 0 0 250000 1000\n", {"gaps": "hold"}, [0, 2], [1, 2], 3),
+    ("iperf", IPERF, {}, [0, 1], [10, 5], 2), ("iperf", TWO_STREAMS, {}, [0, 1], [20, 5], 2),
+    ("iperf", '{"intervals": [' + ", ".join(
+        f'{{"sum": {{"start": {t}, "end": {t + 1}, "bits_per_second": {rate}, "omitted": {omitted}}}}}'
+        for t, rate, omitted in ((0, 1e9, "true"), (1, 1e7, "false"), (2.0, 5e6, "false"))) + "]}",
+     {}, [0, 1], [10, 5], 2)])
+def test_traces_as_they_lie_about_are_read_from_their_first_row_on(format, text, columns, seconds, mbps, length):
+    trace = parse_trace(text, "t", format, columns=Columns(**columns))
+    assert [t / S for t in trace.times_ns] == seconds
+    assert [rate / 1e6 for rate in trace.rates_bps] == mbps
+    assert trace.length_ns == length * S
+
+
+@pytest.mark.parametrize(("text", "looks"), [
+    ("0 2.5\n", "; it looks like plain (seconds and Mbit/s) or simgrid (seconds and bytes/s)"),
+    ("1 0 51 3 4 5\n", "; it looks like bytelog"), (IPERF, "; it looks like iperf"),
+    ('{"start": {}}', "; it looks like iperf"),
+    ("7\n8\n", "; it looks like mahimahi"), ("a,b\n", "; it looks like csv"), ("", "")])
+def test_where_nothing_says_the_format_the_error_says_what_a_file_looks_like(tmp_path, text, looks):
+    (tmp_path / "some.log").write_text(text)
+    assert problem(TraceSpec(tmp_path / "some.log")) == (
+        "format", "missing", f"expected one of {', '.join(FORMATS)}{looks}")
+
+
+def test_keys_that_a_format_does_not_use_are_refused(tmp_path):
+    (tmp_path / "t.up").write_text("1\n")
+    assert problem(TraceSpec(tmp_path / "t.up", gaps="off"))[0] == "gaps"
+    assert problem(TraceSpec(tmp_path / "t.up", column="a"))[0] == "column"
+    (tmp_path / "t.csv").write_text("t_s,a_mbps,b_mbps\n0,1,2\n1,3,4\n")
+    spec = TraceSpec(tmp_path / "t.csv", column="b", loop=True, scale=0.5)
+    assert problem(spec) is None
+    assert spec.service().rate_at(0) == 1e6
+    assert problem(TraceSpec(tmp_path / "t.csv", column="c_mbps"))[1:] == (
+        f'{tmp_path / "t.csv"}: column, "c_mbps"', 'expected the name of a column; did you mean "b_mbps"?')
 
 
 def test_at_most_twenty_problems_of_a_file_are_told():

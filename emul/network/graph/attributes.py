@@ -56,16 +56,7 @@ def _latency(unit_ns: int | None = None) -> Parse:
     return parse
 
 
-def _tool_units(value: object) -> object:
-    """Units as tools write them, in ours: 20Mbps is Mbit/s, 2MBps is MB/s, Shadow's "1 Gbit" is Gbit/s."""
-    if not isinstance(value, str):
-        return value
-    value = re.sub(r"(?<=[kKMGT\d ])bps$|(?<=[kKMGT\d ])bits?$|(?<=[kKMGT\d ])bits?/s(ec)?$", "bit/s", value.strip())
-    value = re.sub(r"(?<=[kKMGT\d ])(Bps|bytes?/s)$", "B/s", value)
-    return re.sub(r"K(?=bit/s$|B/s$)", "k", value)
-
-
-def _bandwidth(unit_bps: int | None = None, zero_is_infinite: bool = False, strict: bool = False) -> Parse:
+def _bandwidth(unit_bps: int | None = None, zero_is_infinite: bool = False) -> Parse:
     def parse(value: Any) -> int | None:
         number = _number(value)
         if number == 0:
@@ -73,7 +64,7 @@ def _bandwidth(unit_bps: int | None = None, zero_is_infinite: bool = False, stri
                 return None
             raise ValueError("expected a bandwidth above 0")
         if unit_bps is None or number is None:
-            return units.bandwidth_bps(value if strict else _tool_units(value))
+            return units.bandwidth_bps(value)
         return _whole(number * unit_bps, "a bandwidth")
     return parse
 
@@ -117,9 +108,9 @@ EDGE: dict[str, Meaning] = {
     "Delay": Meaning("latency_ns", _latency()),                     # ns-3: "2ms"
     "delay_us": Meaning("latency_ns", _latency(_US)),               # Celestial
     "delay_ms": Meaning("latency_ns", _latency(_MS)),
-    "bandwidth": Meaning("bandwidth_bps", _bandwidth(strict=True)),
-    "capacity": Meaning("bandwidth_bps", _bandwidth(strict=True)),
-    "rate": Meaning("bandwidth_bps", _bandwidth(strict=True)),
+    "bandwidth": Meaning("bandwidth_bps", _bandwidth()),
+    "capacity": Meaning("bandwidth_bps", _bandwidth()),
+    "rate": Meaning("bandwidth_bps", _bandwidth()),
     "bandwidth_bps": Meaning("bandwidth_bps", _as_it_is),
     "bandwidth_kbits": Meaning("bandwidth_bps", _bandwidth(_KBIT)),     # Celestial
     "bandwidth_mbits": Meaning("bandwidth_bps", _bandwidth(_MBIT)),
@@ -154,7 +145,7 @@ _DIALECTS: dict[str, dict[str, Meaning]] = {
                  "latency": Meaning("latency_ns", _latency(1))},
 }
 
-_VERTEX_RATES = {"bandwidth_up": _bandwidth(strict=True), "bandwidth_down": _bandwidth(strict=True),
+_VERTEX_RATES = {"bandwidth_up": _bandwidth(), "bandwidth_down": _bandwidth(),
                  "host_bandwidth_up": _bandwidth(), "host_bandwidth_down": _bandwidth()}       # the latter: Shadow
 _VERTEX_NAMES = ("label", "name")
 

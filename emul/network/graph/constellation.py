@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from emul.base import tables
 from emul.base.errors import Problem, ScenarioError
 from emul.base.extras import MissingExtra
 from emul.base.names import matches
 from emul.network.graph.geo import Distance, Point, Positions, great_circle_km
 from emul.network.graph.topology import TopologyError
-from emul.network.models import csvfile, orbits, tle
+from emul.network.models import orbits, tle
 from emul.network.models.constellations import ConstellationSpec
 from emul.network.models.contacts import Contacts
 from emul.network.models.orbits import FloatArray, IntArray, Motion, Spans
@@ -90,7 +91,7 @@ def constellation(spec: ConstellationSpec) -> Constellation:
 
 
 def _stamps(spec: ConstellationSpec) -> tuple[tuple[int, int] | None, ...]:
-    return tuple(csvfile.stamp(file) for file in spec.files)
+    return tuple(tables.stamp(file) for file in spec.files)
 
 
 @lru_cache(maxsize=2)
@@ -180,7 +181,7 @@ def _of_file(key: str, path: Path, error: ScenarioError) -> list[Problem]:
 
 def read_stations(path: Path) -> list[Station]:
     """The stations of a CSV file. Raises ScenarioError with every line that is wrong."""
-    found = csvfile.read(path, ("name", "latitude", "longitude"))
+    found = tables.read(path, ("name", "latitude", "longitude"))
     names = found.column("name", _name)
     places = [found.column(column, partial(_degrees, most=most))
               for column, most in (("latitude", 90.0), ("longitude", 180.0))]
@@ -197,7 +198,7 @@ def _name(text: str) -> str:
 
 
 def _degrees(text: str, most: float) -> float:
-    found = float(csvfile.finite(text))
+    found = float(tables.finite(text))
     if abs(found) > most:
         raise ValueError(f"expected degrees, -{most:g}..{most:g}")
     return found

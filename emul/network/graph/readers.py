@@ -9,8 +9,6 @@ lines, and passes on what its parsers raise. The graphs are networkx's; edges re
 from __future__ import annotations
 
 import ast
-import csv
-import io
 import json
 import re
 import shlex
@@ -20,7 +18,8 @@ from typing import Any
 
 import networkx as nx
 
-from emul.base.errors import NetworkError, Problem
+from emul.base import tables
+from emul.base.errors import NetworkError, Problem, ScenarioError
 from emul.base.plain import PlainDict
 from emul.network.graph.graphml import graphml
 from emul.network.graph.reading import LINE, Reading, new_graph, text_of
@@ -205,26 +204,24 @@ def _csv(raw: bytes) -> Reading:
     """A table with the columns `source` and `target`; the others are attributes, an empty cell is none."""
     text, problems = text_of(raw, "CSV")
     graph = new_graph(False)
-    rows = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
-        head = [name.strip() for name in next(rows, [])]
-        if not {"source", "target"} <= set(head) or len(set(head)) < len(head) or "" in head:
-            problems.append(Problem("", ",".join(head)[:40], "expected a first line such as source,target,latency", 1))
-            return graph, problems
-        for row in rows:
-            if not row:
-                continue
-            data: PlainDict = dict(zip(head, (cell.strip() for cell in row), strict=False))
-            if len(row) != len(head) or not data["source"] or not data["target"]:
-                problems.append(Problem("", ",".join(row)[:40], f"expected {len(head)} cells, as in the first line",
-                                        rows.line_num))
-                continue
-            ends = data.pop("source"), data.pop("target")
-            key = graph.add_edge(*ends)
-            graph.edges[(*ends, key)].update({name: _plain_value(cell) for name, cell in data.items() if cell})
-            graph.edges[(*ends, key)][LINE] = rows.line_num
-    except csv.Error as error:
-        problems.append(Problem("", "", f"is no CSV: {error}", rows.line_num))
+        table = tables.parse(text, Path())
+    except ScenarioError as error:
+        return graph, [*problems, *error.problems]
+    head = [name or f"column {i}" for i, name in enumerate(table.header, 1)]    # pandas leaves that of its index empty
+    if not {"source", "target"} <= set(head) or len(set(head)) < len(head):
+        problems.append(Problem("", ",".join(head)[:40], "expected a first line such as source,target,latency",
+                                table.header_line or 1))
+        return graph, problems
+    for line, cells in table.rows:
+        data: PlainDict = dict(zip(head, cells, strict=True))
+        ends = data.pop("source"), data.pop("target")
+        if not all(ends):
+            problems.append(Problem("", ",".join(cells)[:40], "expected names of source and target", line))
+            continue
+        key = graph.add_edge(*ends)
+        graph.edges[(*ends, key)].update({name: _plain_value(cell) for name, cell in data.items() if cell})
+        graph.edges[(*ends, key)][LINE] = line
     return graph, problems
 
 

@@ -86,7 +86,8 @@ def problems(network: Network, rules: Sequence[LinkRule]) -> list[Problem]:
         there = network.parameters(u, v)
         wrong = mixture_problem(there)
         if wrong is not None:
-            found.setdefault(wrong, Problem(f"{names[0]}->{names[1]}", *wrong))
+            still = "" if network.radio is None or there.bandwidth_bps is not None else network.radio.unmoved()
+            found.setdefault(wrong, Problem(f"{names[0]}->{names[1]}", wrong[0], wrong[1] + still))
         if network.half_duplex(u, v):
             problem = half_duplex_problem(there, network.parameters(v, u), names)
             if problem is not None:

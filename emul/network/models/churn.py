@@ -14,18 +14,19 @@ import csv
 import io
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import count, pairwise
 from pathlib import Path
-from statistics import NormalDist
+from statistics import NormalDist, fmean, median
 from typing import Any, TypeAlias
 
-from emul.base import units
+from emul.base import tables, units
 from emul.base.errors import Problem, ScenarioError
+from emul.base.files import read_text
 from emul.base.streams import generator, key64, uniform_at
-from emul.network.models import csvfile
 from emul.network.models.profiles import NEVER
 from emul.network.models.traceformats import few, shown
 
@@ -279,6 +280,26 @@ class Schedule:
     present: tuple[tuple[int, int], ...]
     period_ns: int | None = None
 
+    def from_time(self, offset_ns: int) -> Schedule:
+        """As it is from `offset_ns` on, which is then 0: with a period the laps go on, without one all before is gone.
+
+        >>> Schedule(((0, 3), (8, 10)), 10).from_time(9)
+        Schedule(present=((0, 4), (9, 10)), period_ns=10)
+        """
+        if self.period_ns is None:
+            return Schedule(tuple((max(0, on - offset_ns), off if off >= NEVER else off - offset_ns)
+                                  for on, off in self.present if off > offset_ns))
+        shift, found = offset_ns % self.period_ns, list[tuple[int, int]]()
+        cut = [edge for on, off in self.present for edge in (
+            [(on, off)] if not on < shift < off else [(on, shift), (shift, off)])]
+        for on, off in sorted(((on - shift) % self.period_ns, (on - shift) % self.period_ns + off - on)
+                              for on, off in cut):
+            if found and found[-1][1] == on:
+                found[-1] = found[-1][0], off
+            else:
+                found.append((on, off))
+        return Schedule(tuple(found), self.period_ns)
+
     def absences(self) -> Absences:
         """The times outside the intervals, from 0 on: endless with a period, else the last one is for good."""
         return _joined(self._gaps())
@@ -291,7 +312,8 @@ class Schedule:
         gaps = list(zip(edges[::2], edges[1::2], strict=False))
         if self.period_ns is None:
             yield from gaps
-            yield edges[-1], None
+            if edges[-1] < NEVER:
+                yield edges[-1], None
             return
         gaps.append((edges[-1], self.period_ns))
         gaps = [(begin, end) for begin, end in gaps if begin < end]
@@ -302,49 +324,158 @@ class Schedule:
             lap += self.period_ns
 
 
-def read_availability(path: Path, period_ns: int | None = None) -> dict[str, Schedule]:
-    """{node: when it is there} from a CSV file with the columns node, t_on, t_off and perhaps period.
+def read_availability(path: Path, period_ns: int | None = None, offset_ns: int = 0) -> dict[str, Schedule]:
+    """{node: when it is there} from a CSV file, from JSON as FedScale has it, or from lines "node: on, [54, 890]".
 
-    period_ns: of nodes for which the file has none. Units stand in the header (`t_on_s`) or in the values. The rows of
-    a node ascend. Raises ScenarioError with the lines.
+    period_ns: of nodes for which the file has none. offset_ns: the time of the file at which a run begins. Raises
+    ScenarioError with the lines.
     """
-    file = csvfile.read(path, ("node", "t_on=", "t_off="), ("node", "t_on=", "t_off=", "period="))
-    times = {name: file.durations(name) for name in file.header if name != "node"}
-    on_column, off_column, period_column = (file.find(name) for name in ("t_on", "t_off", "period"))
-    assert on_column is not None
-    assert off_column is not None
-    nodes = file.column("node", lambda text: text)
+    try:
+        text = read_text(path)
+    except OSError as error:
+        raise ScenarioError(str(path), [Problem("", error.strerror or "unreadable", "expected a trace of availability, "
+                                                "a text file")]) from None
+    if text.lstrip()[:1] == "{":
+        found = from_fedscale(text, str(path))
+    elif _TOGGLES.match(_first_line(text)):
+        found = _toggles(text, path, period_ns)
+    else:
+        found = _rows(path, period_ns)
+    return {name: one.from_time(offset_ns) for name, one in found.items()} if offset_ns else found
+
+
+def holds_availability(text: str) -> bool:
+    """True if a text is a trace of availability, and none of bandwidth, by its looks."""
+    if text.lstrip()[:1] == "{":
+        return '"inactive"' in text
+    return _TOGGLES.match(_first_line(text)) is not None or re.search(r"\bt_?off", _first_line(text), re.I) is not None
+
+
+def _first_line(text: str) -> str:
+    return next((line for line in text[:4000].splitlines() if line.strip() and line.lstrip()[0] != "#"), "")
+
+
+def _rows(path: Path, period_ns: int | None) -> dict[str, Schedule]:
+    """Of a CSV file with the columns node, t_on, t_off and perhaps period. Units stand in the header (`t_on_s`) or in
+    the values. The rows of a node ascend; an end that is empty or inf is none, and a row that ends as it begins says
+    that the node is in the file."""
+    file = tables.read(path, ("node", "t_on=s", "t_off=s"), ("node", "t_on=s", "t_off=s", "period=s"))
+    off_at = file.header.index(file.find("t_off") or "")
+    open_ended = [cells[off_at].lower() in ("", "inf") for _, cells in file.rows]
+    file.rows = [(line, [*cells[:off_at], "0", *cells[off_at + 1:]] if is_open else cells)
+                 for (line, cells), is_open in zip(file.rows, open_ended, strict=True)]
+    nodes, ons, offs = file.column("node", str), file.durations("t_on"), file.durations("t_off")
+    own = file.durations("period") if file.find("period") else None
     present: dict[str, list[tuple[int, int]]] = {}
     periods: dict[str, int | None] = {}
     for i, (line, _) in enumerate(file.rows):
-        name, on, off = nodes[i], times[on_column][i], times[off_column][i]
-        period = period_ns if period_column is None else times[period_column][i]
-        if name is None or on is None or off is None or (period is None and period_column is not None):
+        name, on, off = nodes[i], ons[i], NEVER if open_ended[i] else offs[i]
+        period = period_ns if own is None else own[i]
+        if name is None or on is None or off is None or (period is None and own is not None):
             continue
         before = present.setdefault(name, [])
         if periods.setdefault(name, period) != period:
             file.problem(line, "period", _text(period), f"expected one period for {name}: {_text(periods[name])}")
-        elif off <= on:
-            file.problem(line, off_column, _text(off), "expected a time after t_on")
+        elif off < on:
+            file.problem(line, "t_off", _text(off), "expected a time after t_on")
         elif before and on < before[-1][1]:
-            file.problem(line, on_column, _text(on), f"expected a time after the row before of {name} has ended")
+            file.problem(line, "t_on", _text(on), f"expected a time after the row before of {name} has ended")
         elif period is not None and off > period:
-            file.problem(line, off_column, _text(off), f"expected a time within the period, {_text(period)}")
-        else:
+            file.problem(line, "t_off", "none" if open_ended[i] else _text(off),
+                         f"expected a time within the period, {_text(period)}")
+        elif off > on:
             before.append((on, off))
     file.check()
     return {name: Schedule(tuple(intervals), periods[name]) for name, intervals in present.items()}
+
+
+_TOGGLES = re.compile(r"\s*([^\s:]+)\s*:\s*(on|off)\b\s*,?\s*\[([^\]]*)\]\s*,?\s*$", re.IGNORECASE)
+
+
+def _toggles(text: str, path: Path, period_ns: int | None) -> dict[str, Schedule]:
+    """Lines "node: on, [54, 890, 2042]": the state at 0, and the seconds at which it changes. Raises ScenarioError."""
+    found: list[Problem] = []
+    schedules: dict[str, Schedule] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        match = _TOGGLES.match(line)
+        if match is None:
+            found.append(Problem("", shown(line), 'expected a line such as "node: on, [54, 890, 2042]"', number))
+            continue
+        name, state, listed = match.groups()
+        try:
+            times = [tables.duration(one.strip(), Fraction(10**9)) for one in listed.split(",") if one.strip()]
+        except ValueError as error:
+            found.append(Problem(name, shown(listed), str(error), number))
+            continue
+        if any(b <= a for a, b in pairwise(times)) or (period_ns is not None and times and times[-1] > period_ns):
+            found.append(Problem(name, shown(listed), "expected times that ascend" + (
+                "" if period_ns is None else f", up to the period {_text(period_ns)}"), number))
+        if name in schedules:
+            found.append(Problem(name, shown(line), "there already", number))
+        edges = [*([0] if state.lower() == "on" else []), *times]
+        if len(edges) % 2:
+            edges.append(NEVER if period_ns is None else period_ns)
+        schedules[name] = Schedule(tuple((a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if b > a),
+                                   period_ns)
+    if found:
+        raise ScenarioError(str(path), few(found))
+    return schedules
 
 
 def _text(ns: int | None) -> str:
     return "none" if ns is None else units.format_duration(ns)
 
 
+@dataclass(frozen=True)
+class AvailabilitySummary:
+    """Of a file: how many nodes it has, over which time (the period, else the last time that it names), how many are
+    there at all, the share of the time that they are there (mean, least and most over the nodes), and how long a
+    presence is. Times in s."""
+
+    nodes: int
+    never: int
+    length_s: float
+    repeats: bool
+    mean: float
+    least: float
+    most: float
+    presences: int
+    presence_mean_s: float
+    presence_median_s: float
+
+    def lines(self) -> list[tuple[str, str]]:
+        """(what, how much), for people."""
+        return [("nodes", f"{self.nodes}, {self.never} of them never there"),
+                ("length", f"{self.length_s:g} s, " + ("after which it begins anew" if self.repeats else "once")),
+                ("there", f"{self.mean:.2%} of the time; of the nodes from {self.least:.2%} to {self.most:.2%}"),
+                ("presences", f"{self.presences}, of {self.presence_mean_s:g} s in mean, {self.presence_median_s:g} s "
+                              "in the median")]
+
+
+def availability_summary(schedules: Mapping[str, Schedule]) -> AvailabilitySummary:
+    """Of what a file says; a presence without an end lasts up to the last time that the file names."""
+    last = max((t for one in schedules.values() for pair in one.present for t in pair if t < NEVER), default=0)
+    shares, lengths = [], list[int]()
+    for one in schedules.values():
+        mine = [min(off, one.period_ns or last) - on for on, off in one.present]
+        shares.append(sum(mine) / (one.period_ns or last or 1))
+        lengths += mine
+    periods = [one.period_ns for one in schedules.values() if one.period_ns is not None]
+    return AvailabilitySummary(
+        len(schedules), sum(not one.present for one in schedules.values()), max(periods, default=last) / 1e9,
+        bool(periods), fmean(shares), min(shares), max(shares), len(lengths),
+        fmean(lengths) / 1e9 if lengths else 0.0, median(lengths) / 1e9 if lengths else 0.0)
+
+
 def from_fedscale(text: str, file: str) -> dict[str, Schedule]:
     """Schedules from JSON of the shape {client: {"active": [..], "inactive": [..], "finish_time": ..}}, in seconds.
 
-    FedScale's device availability: a client is there from active[i] to inactive[i], modulo finish_time. FedScale ships
-    it as a pickle, which emul does not read: turn it into JSON with FedScale's own tools. Raises ScenarioError.
+    The behaviour traces of Yang et al. (WWW 2021), FedScale's device availability: a client is there from an active
+    time to the next inactive one, and all comes again after finish_time. If the first time of all is inactive, it is
+    there from 0 on; if the last is active, until finish_time. Without times it is never there. FedScale ships its file
+    as a pickle, which emul does not read: turn it into JSON with FedScale's own tools. Raises ScenarioError.
     """
     found: list[Problem] = []
     schedules: dict[str, Schedule] = {}
@@ -359,16 +490,23 @@ def from_fedscale(text: str, file: str) -> dict[str, Schedule]:
         times = [_seconds(entry.get(key)) if isinstance(entry, dict) else None for key in ("active", "inactive")]
         end = _seconds([entry.get("finish_time")]) if isinstance(entry, dict) else None
         active, inactive = times
-        if active is None or inactive is None or not end or len(active) != len(inactive) or not active:
-            found.append(Problem(place, "", "expected lists of seconds, active and inactive, of one length, and a "
-                                            "number finish_time"))
+        if active is None or inactive is None or not end or not end[0]:
+            found.append(Problem(place, "", "expected lists of seconds, active and inactive, and a number finish_time"))
             continue
-        edges = [t for pair in zip(active, inactive, strict=True) for t in pair]
-        if any(b <= a for a, b in zip(edges[::2], edges[1::2], strict=True)) or any(
-                b < a for a, b in pairwise(edges)) or edges[-1] > end[0]:
-            found.append(Problem(place, "", "expected active[0] < inactive[0] <= active[1] < ... <= finish_time"))
+        if len(active) == len(inactive) and all(a <= b for a, b in zip(active, inactive, strict=True)):
+            pairs = sorted(zip(active, inactive, strict=True))
+        else:
+            edges = sorted([*((t, True) for t in active), *((t, False) for t in inactive)])
+            if any(before[1] == after[1] for before, after in pairwise(edges)):
+                found.append(Problem(place, "", "expected active and inactive times in turn"))
+                continue
+            whole = [*([0] if edges and not edges[0][1] else []), *(t for t, _ in edges)]
+            pairs = list(zip(whole[::2], [*whole[1::2], end[0]], strict=False))
+        if any(after[0] < before[1] for before, after in pairwise(pairs)):
+            found.append(Problem(place, "", "expected times of presence that do not overlap"))
             continue
-        schedules[client] = Schedule(tuple(zip(edges[::2], edges[1::2], strict=True)), end[0])
+        present = tuple((on, min(off, end[0])) for on, off in pairs if on < min(off, end[0]))
+        schedules[client] = Schedule(present, end[0])
     if found:
         raise ScenarioError(file, few(found))
     return schedules
@@ -384,7 +522,8 @@ def _seconds(values: object) -> list[int] | None:
 
 def availability_csv(schedules: Mapping[str, Schedule]) -> str:
     """The text of a CSV file that `read_availability` reads back: in whole seconds if all times are such, else ns."""
-    times = [t for s in schedules.values() for t in (*(t for one in s.present for t in one), s.period_ns or 0)]
+    times = [t for s in schedules.values() for t in (*(t for one in s.present for t in one if t < NEVER),
+                                                    s.period_ns or 0)]
     unit, size = ("ns", 1) if any(t % 10**9 for t in times) else ("s", 10**9)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -392,6 +531,7 @@ def availability_csv(schedules: Mapping[str, Schedule]) -> str:
     writer.writerow(["node", f"t_on_{unit}", f"t_off_{unit}", *([f"period_{unit}"] if periods else [])])
     for name, schedule in schedules.items():
         period = "" if schedule.period_ns is None else str(schedule.period_ns // size)
-        for on, off in schedule.present:
-            writer.writerow([name, on // size, off // size, *([period] if periods else [])])
+        for on, off in schedule.present or ((0, 0),):
+            end = "inf" if off >= NEVER else off // size
+            writer.writerow([name, on // size, end, *([period] if periods else [])])
     return out.getvalue()

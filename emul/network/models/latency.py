@@ -15,10 +15,10 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import Literal, Protocol, TypeAlias, get_args
 
+from emul.base import tables
 from emul.base.errors import ScenarioError
 from emul.base.streams import key64, uniform_at
 from emul.base.units import LARGEST
-from emul.network.models import csvfile
 
 Around = Literal["uniform", "normal", "pareto", "paretonormal"]
 AROUND: tuple[str, ...] = get_args(Around)
@@ -258,7 +258,7 @@ _PARETO_MEAN = 4 * 4.5**-3 - 4 / 3 * (1.5 * 4.5**-2 - 1.5 * 4.5**-3)
 
 def law(spec: LatencySpec) -> LatencyLaw:
     """The distribution of a spec. Raises ScenarioError for a file that cannot be read."""
-    return _law(spec, csvfile.stamp(spec.file) if isinstance(spec, EmpiricalSpec) else None)
+    return _law(spec, tables.stamp(spec.file) if isinstance(spec, EmpiricalSpec) else None)
 
 
 @lru_cache(maxsize=256)
@@ -314,7 +314,7 @@ def problem(spec: LatencySpec) -> tuple[str, str, str] | None:
         try:
             law(spec)
         except ScenarioError as error:
-            found = ("file", *csvfile.in_short(error))
+            found = ("file", *tables.in_short(error))
     return found
 
 
@@ -333,18 +333,17 @@ def read_empirical(file: Path) -> Empirical | Quantiles:
 
     Quantiles ascend from 0 to 1, and their latencies do not fall. Raises ScenarioError with line and column.
     """
-    found = csvfile.read(file, ("latency=",), ("quantile", "latency="))
-    name = found.find("latency") or ""
-    values = found.durations(name)
-    if "quantile" not in found.header:
+    found = tables.read(file, ("latency=ms",), ("quantile", "latency=ms"))
+    values = found.durations("latency")
+    if found.find("quantile") is None:
         found.check()
         return Empirical(sorted(v for v in values if v is not None))
-    shares = found.column("quantile", lambda text: float(csvfile.finite(text)))
-    csvfile.ascending(found, "quantile", shares)
+    shares = found.shares("quantile")
+    tables.ascending(found, "quantile", shares)
     if shares[-1] is not None and shares[-1] != 1:
         found.problem(found.rows[-1][0], "quantile", str(shares[-1]), "expected 1 in the last row")
     for (line, _), before, value in zip(found.rows[1:], values, values[1:], strict=False):
         if value is not None and before is not None and value < before:
-            found.problem(line, name, str(value), "expected no less than in the row before")
+            found.problem(line, "latency", str(value), "expected no less than in the row before")
     found.check()
     return Quantiles([s for s in shares if s is not None], [v for v in values if v is not None])

@@ -14,8 +14,8 @@ from math import expm1, isfinite
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeGuard, get_args
 
+from emul.base import tables
 from emul.base.errors import ScenarioError
-from emul.network.models import csvfile
 from emul.network.models.steps import StepFunction
 
 OutageUnit = Literal["message", "packet", "round", "slot"]
@@ -151,7 +151,7 @@ def _trace(spec: LossTraceSpec) -> tuple[str, str, str] | None:
     try:
         steps = read_trace(spec.file, spec.loop)
     except ScenarioError as error:
-        return ("file", *csvfile.in_short(error))
+        return ("file", *tables.in_short(error))
     if spec.span == "pause" and not set(steps.values) <= {0, 1}:
         return "span", repr(spec.span), "needs a trace of 0 and 1: with a probability in between nothing can wait"
     return None
@@ -180,17 +180,16 @@ def read_trace(file: Path, loop: bool) -> StepFunction:
 
     Raises ScenarioError: no such file, a value that is none, times that do not ascend from 0, with line and column.
     """
-    return _read_trace(file, loop, csvfile.stamp(file))
+    return _read_trace(file, loop, tables.stamp(file))
 
 
 @lru_cache(maxsize=256)
 def _read_trace(file: Path, loop: bool, stamp: tuple[int, int] | None) -> StepFunction:
     # once for all the links that a rule matches; a file that has changed is read again
-    found = csvfile.read(file, ("t=", "up"), ("t=", "loss"))
-    t = found.find("t") or ""
-    times = found.durations(t)
-    values = found.column("up", _up) if "up" in found.header else found.column("loss", _loss)
-    csvfile.ascending(found, t, times)
+    found = tables.read(file, ("t=s", "up"), ("t=s", "loss"))
+    times = found.durations("t")
+    values = found.column("up", _up) if found.find("up") else found.shares("loss")
+    tables.ascending(found, "t", times)
     if loop and len(times) < 2:
         found.problem(found.rows[0][0], "", "1 row", "expected two or more: with loop the last row says where it ends")
     found.check()
@@ -202,10 +201,3 @@ def _up(text: str) -> float:
     if text not in ("0", "1"):
         raise ValueError("expected 1 (up) or 0 (down)")
     return float(text == "0")
-
-
-def _loss(text: str) -> float:
-    value = float(csvfile.finite(text))
-    if not 0 <= value <= 1:
-        raise ValueError("expected a probability in [0, 1]")
-    return value

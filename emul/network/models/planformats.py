@@ -2,8 +2,8 @@
 
 ION (`ionrc`): `a contact +START +STOP FROM TO RATE`, seconds and bytes a second, in one direction; `a range +START
 +STOP FROM TO DELAY`, in seconds of light, in both directions unless the other one has ranges of its own. A contact has
-the latency of the ranges that cover it, and is cut where one ends. Other commands of a node's file say nothing of
-contacts.
+the latency of the ranges that cover it, and is cut where one ends. A contact or range of a node with itself is passed
+over, and so are other commands of a node's file, those of bpadmin, ltpadmin and others among them.
 
 NetSatBench: one JSON file of epochs, in a list or one after the other, each with a `time` (ISO 8601) and any of
 `links-add`, `links-update` and `links-del`, whose links are of both directions. Times count from the first epoch.
@@ -11,6 +11,7 @@ NetSatBench: one JSON file of epochs, in a list or one after the other, each wit
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 from bisect import bisect_right
@@ -43,7 +44,6 @@ class PlanRow(NamedTuple):
 
 _CONTACT = "expected a contact +start +end source destination rate, with the rate in bytes a second"
 _RANGE = "expected a range +start +end source destination delay, with the delay in seconds"
-_OTHER = frozenset(("1", "s", "e", "m", "v", "w", "i", "l", "h", "?", "q", "x"))    # say nothing of contacts
 
 
 class _IonLine(NamedTuple):
@@ -63,14 +63,17 @@ def ion_rows(lines: Iterable[tuple[int, str]], wrong: Wrong) -> list[PlanRow]:
         words = text.split()
         if not words or words[0].startswith("#"):
             continue
-        kind = " ".join(words[:2])
-        if kind in ("a contact", "a range"):
+        what = words[1] if len(words) > 1 else ""
+        if words[0] == "a" and what in ("contact", "range"):
             found = _ion_line(line, words, wrong)
-            if found is not None and kind == "a contact":
+            if found is None or found.source == found.destination:
+                continue
+            if what == "contact":
                 contacts.append(found)
-            elif found is not None:
+            else:
                 ranges.setdefault((found.source, found.destination), []).append(found)
-        elif words[0] not in _OTHER:
+        elif words[0] in ("a", "c", "d") and difflib.get_close_matches(what.lower(), ("contact", "range"), 1, 0.8):
+            # a slip, or one that is changed or deleted: passed over, the plan would be another
             wrong(line, "", " ".join(words)[:40], "expected a contact or a range to be added: a contact, a range")
     for apart in ranges.values():
         apart.sort(key=lambda one: one.begin_ns)
@@ -100,7 +103,7 @@ def _ion_line(line: int, words: list[str], wrong: Wrong) -> _IonLine | None:
         wrong(line, "end", words[3], f"expected more than the start, {words[2]}")
         return None
     value = _number(words[6])
-    if value is None or (contact and value * 8 < 1) or value * 10**9 > LARGEST:
+    if value is None or (contact and value * 8 < 1) or value * (8 if contact else 10**9) > LARGEST:
         wrong(line, "rate" if contact else "delay", f'"{words[6][:40]}"', _CONTACT if contact else _RANGE)
         return None
     return _IonLine(line, words[4], words[5], times[0], times[1], value)
@@ -108,7 +111,7 @@ def _ion_line(line: int, words: list[str], wrong: Wrong) -> _IonLine | None:
 
 def _number(text: str) -> Fraction | None:
     """The number of 0 or more in a text of digits, with a point or without."""
-    return Fraction(text) if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) else None
+    return Fraction(text) if re.fullmatch(r"[0-9]{1,40}(\.[0-9]{1,40})?", text) else None
 
 
 def _ranged(one: _IonLine, ranges: Mapping[tuple[str, str], list[_IonLine]], wrong: Wrong) -> Iterator[PlanRow]:
@@ -152,8 +155,9 @@ def epoch_rows(text: str, wrong: Wrong) -> list[PlanRow]:
     """The contacts of epochs, both ways, in the order of time; `wrong` is told every mistake."""
     try:
         epochs = list(_epochs(text))
-    except json.JSONDecodeError as error:
-        wrong(error.lineno, "", error.msg, "expected epochs in JSON, a list of them or one after the other")
+    except (ValueError, RecursionError) as error:           # JSONDecodeError, or a number of thousands of digits
+        wrong(getattr(error, "lineno", None), "", getattr(error, "msg", str(error).splitlines()[0][:60]),
+              "expected epochs in JSON, a list of them or one after the other")
         return []
     changes = _changes(epochs, _lines(text, "endpoint1"), _lines(text, "time"), wrong)
     up: dict[tuple[str, str], _LinkUp] = {}
@@ -167,6 +171,8 @@ def epoch_rows(text: str, wrong: Wrong) -> list[PlanRow]:
 
     for at, key, line, entry in sorted(changes, key=lambda change: (change[0], _LINKS.index(change[1]))):
         first, second = str(entry["endpoint1"]), str(entry["endpoint2"])
+        if first == second:
+            continue
         ends = min(first, second), max(first, second)
         before = up.get(ends)
         if (before is None) != (key == "links-add"):
@@ -222,7 +228,7 @@ def _changes(epochs: list[object], links: Iterator[int], begins: Iterator[int], 
             for entry in entries if key in _LINKS and isinstance(entries, list) else ():
                 named = isinstance(entry, dict) and "endpoint1" in entry
                 line = next(links, line) if named else line
-                if not named or not entry.get("endpoint2") or not entry["endpoint1"]:
+                if not named or entry.get("endpoint2") in (None, "") or entry["endpoint1"] in (None, ""):
                     wrong(line, key, repr(entry)[:40], "expected a link with endpoint1 and endpoint2")
                 elif time is not None:
                     found.append((time, key, line, entry))

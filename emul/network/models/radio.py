@@ -399,6 +399,18 @@ class Radio:
             self._walks[name] = None if move is None else move.walk(self._seed, name)
         return self._walks[name]
 
+    def unmoved(self) -> str:
+        """A remark on vertices that a trace should move, and has no rows of; empty where there are none."""
+        said = ""
+        for i, move in enumerate(self.model.moves):
+            still = [name for name in sorted(self._vertices.difference(self._places))
+                     if move.points is not None and matches(name, move.match) and self.walk(name) is None]
+            if still:
+                moved = [f'"{name}"' for name in move.points or {}]
+                said += (f"; or rows in the trace of radio.move[{i}], which has none of {', '.join(still[:5])}"
+                         f"{', ...' * (len(still) > 5)}: it moves {', '.join(moved[:5])}{', ...' * (len(moved) > 5)}")
+        return said
+
     def ends(self, source: str, destination: str) -> tuple[str, str] | None:
         """(node, place) of a link; place "": that to which the node is attached; None: it has no rate by
         radio."""

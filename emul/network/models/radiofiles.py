@@ -14,8 +14,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
+from emul.base import tables
 from emul.base.errors import ScenarioError
-from emul.network.models import csvfile
 from emul.network.models.radio import RATES, Attach, LogDistance, Move, RadioModel, RadioPlace, Steps
 from emul.network.models.traces import digest
 from emul.network.models.walks import Waypoints
@@ -91,23 +91,23 @@ def problems(spec: RadioSpec) -> list[tuple[tuple[str | int, ...], str, str]]:
 
 def read_places(file: Path) -> tuple[RadioPlace, ...]:
     """The places, in the order of the file. Raises ScenarioError."""
-    return _read_places(file, csvfile.stamp(file))
+    return _read_places(file, tables.stamp(file))
 
 
 def read_walks(file: Path) -> Points:
     """Name ("": all) -> (ns, x, y), ascending in time. Raises ScenarioError."""
-    return _read_walks(file, csvfile.stamp(file))
+    return _read_walks(file, tables.stamp(file))
 
 
 def read_rates(file: Path) -> Steps:
     """(least dBm, bit/s), both ascending. Raises ScenarioError."""
-    return _read_rates(file, csvfile.stamp(file))
+    return _read_rates(file, tables.stamp(file))
 
 
 @lru_cache(maxsize=4)
 def _read_places(file: Path, stamp: tuple[int, int] | None) -> tuple[RadioPlace, ...]:
     # once for the schemes of a scenario; a file that has changed is read again
-    table = csvfile.read(file, ("name", "x_m", "y_m"))
+    table = tables.read(file, ("name", "x_m", "y_m"))
     names = table.column("name", _name)
     xs, ys = (table.column(column, _metres) for column in ("x_m", "y_m"))
     table.unique("name")
@@ -115,13 +115,16 @@ def _read_places(file: Path, stamp: tuple[int, int] | None) -> tuple[RadioPlace,
     return tuple(RadioPlace(str(name), _sound(x), _sound(y)) for name, x, y in zip(names, xs, ys, strict=True))
 
 
+# the columns of SUMO's floating car data, as its xml2csv writes them
+_SUMO = {"timestep_time": "t_s", "vehicle_id": "name", "vehicle_x": "x_m", "vehicle_y": "y_m"}
+
+
 @lru_cache(maxsize=4)
 def _read_walks(file: Path, stamp: tuple[int, int] | None) -> Points:
-    table = csvfile.read(file, ("t=", "name", "x_m", "y_m"), ("t=", "x_m", "y_m"))
-    time = table.find("t")
-    assert time is not None
-    times, names = table.durations(time), ["" for _ in table.rows]
-    if "name" in table.header:
+    table = tables.read(file, ("t=s", "name", "x_m", "y_m"), ("t=s", "x_m", "y_m"), tuple(_SUMO))
+    table.header = [_SUMO.get(name, name) for name in table.header]
+    times, names = table.durations("t"), ["" for _ in table.rows]
+    if table.find("name"):
         names = [name or "" for name in table.column("name", _name)]
     xs, ys = (table.column(column, _metres) for column in ("x_m", "y_m"))
     found: dict[str, list[tuple[int, float, float]]] = {}
@@ -130,7 +133,7 @@ def _read_walks(file: Path, stamp: tuple[int, int] | None) -> Points:
             continue
         points = found.setdefault(name, [])
         if points and t <= points[-1][0]:
-            table.problem(line, time, f"{t / 1e9:.12g} s", "expected rows of one walk in ascending order of time")
+            table.problem(line, "t", f"{t / 1e9:.12g} s", "expected rows of one walk in ascending order of time")
         points.append((t, x, y))
     table.check()
     return found
@@ -138,7 +141,7 @@ def _read_walks(file: Path, stamp: tuple[int, int] | None) -> Points:
 
 @lru_cache(maxsize=4)
 def _read_rates(file: Path, stamp: tuple[int, int] | None) -> Steps:
-    table = csvfile.read(file, ("least_dbm", "rate_mbps"))
+    table = tables.read(file, ("least_dbm", "rate_mbps"))
     powers, rates = table.column("least_dbm", _power), table.column("rate_mbps", _rate)
     found: list[tuple[float, int]] = []
     for (line, _), power, rate in zip(table.rows, powers, rates, strict=True):
@@ -159,7 +162,7 @@ def _name(text: str) -> str:
 
 
 def _within(text: str, most: float, unit: str) -> float:
-    found = float(csvfile.finite(text))
+    found = float(tables.finite(text))
     if not math.isfinite(found) or abs(found) > most:
         raise ValueError(f"expected a number of {unit}, at most {most:g} in magnitude")
     return found

@@ -17,6 +17,7 @@ import numpy as np
 
 from emul.base.errors import Problem, ScenarioError
 from emul.base.extras import optional
+from emul.base.files import read_text
 from emul.network.models.orbits import TURN, FloatArray, IntArray
 
 _LENGTH = 69            # characters of a line
@@ -40,10 +41,10 @@ class Elements:
 def read_elements(path: Path) -> list[Elements]:
     """The satellites of a file. Raises ScenarioError with every line that is wrong."""
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        found = error.strerror if isinstance(error, OSError) and error.strerror else "no UTF-8 text"
-        raise ScenarioError(str(path), [Problem("", found, "expected a file of two-line elements")]) from None
+        lines = read_text(path).splitlines()
+    except OSError as error:
+        raise ScenarioError(str(path), [Problem("", error.strerror or "unreadable",
+                                                "expected a file of two-line elements")]) from None
     problems: list[Problem] = []
     satellites: list[Elements] = []
     name, first, at = "", "", 0

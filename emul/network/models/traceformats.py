@@ -1,25 +1,29 @@
 """Formats of traces of bandwidth: what their texts say, and how they are written.
 
 CSV with a column of times and one of bandwidths, whose units stand in the header or in the values; SimGrid's profiles,
-`t value` in BYTES a second; Mahimahi's traces, a line for each chance to send a packet (`profiles.opportunities`).
+`t value` in BYTES a second; Mahimahi's traces, a line for each chance to send a packet (`profiles.opportunities`); and,
+to be read only, logs of measurements. A trace begins with its first row, whatever time that has.
 """
 
 from __future__ import annotations
 
-import csv
-import io
+import difflib
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from fractions import Fraction
-from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
 
-from emul.base import units
+from emul.base import tables, units
 from emul.base.errors import Problem, ScenarioError
 from emul.network.models.profiles import OPPORTUNITY_BYTES, WORK_PER_BYTE, PiecewiseConstant, bins, opportunities
 
-FORMATS = ("csv", "mahimahi", "simgrid")
+WRITTEN = ("csv", "mahimahi", "simgrid")                        # and read
+FORMATS = (*WRITTEN, "plain", "bytelog", "iperf")
 
 _MS = 10**6
 _MOST_PROBLEMS = 20
@@ -75,13 +79,37 @@ class Trace:
             yield 10**9, self.rates_bps[0]
 
 
-def parse_trace(text: str, file: str, format: str, name: str | None = None) -> Trace:
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The choice that a scenario makes of a file's columns; None: it makes none.
+
+    name: which trace of a CSV file with several. time, column: those of the times and of the rates, with their units
+    where the header does not say them ("DL_bitrate [kbit/s]"). gaps: what holds where there is no rate, "hold": the one
+    before, "off": 0.
+    """
+
+    name: str | None = None
+    time: str | None = None
+    column: str | None = None
+    gaps: str | None = None
+
+
+GAPS = ("hold", "off")
+
+
+def parse_trace(text: str, file: str, format: str, name: str | None = None, columns: Columns | None = None) -> Trace:
     """The trace in a text in one of FORMATS; `file` heads the errors. name: which of a CSV file with several.
 
     Raises ScenarioError with the lines.
     """
     found: list[Problem] = []
-    trace = _PARSERS[format](text, name, found)
+    try:
+        trace = _PARSERS[format](text, columns or Columns(name), found)
+    except tables.NoTable as error:
+        found.append(error.problem)
+        trace = None
+    except ScenarioError as error:          # of the table, which does not know the file
+        raise ScenarioError(file, few(error.problems)) from None
     if found or trace is None:
         raise ScenarioError(file, few(found))
     return trace
@@ -93,9 +121,12 @@ def few(found: list[Problem]) -> list[Problem]:
     return [*found[:_MOST_PROBLEMS], Problem("", "", f"and {more} more")] if more > 0 else found
 
 
-def _mahimahi(text: str, name: str | None, found: list[Problem]) -> Trace | None:
+def _mahimahi(text: str, columns: Columns, found: list[Problem]) -> Trace | None:
     stamps: list[int] = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, raw in enumerate(text.splitlines(), 1):
+        line = raw.strip()
+        if not line or line[0] == "#":
+            continue
         if not (line.isdigit() and line.isascii() and len(line) <= 15):
             found.append(Problem("", shown(line), "expected a whole number of milliseconds", number))
         elif stamps and int(line) < stamps[-1]:
@@ -113,7 +144,7 @@ def _mahimahi(text: str, name: str | None, found: list[Problem]) -> Trace | None
     return Trace(tuple(times), tuple(rates), length, length, tuple(stamps))
 
 
-def _simgrid(text: str, name: str | None, found: list[Problem]) -> Trace | None:
+def _simgrid(text: str, columns: Columns, found: list[Problem]) -> Trace | None:
     """ProfileBuilder of SimGrid 3.32 and later: LOOPAFTER x repeats x seconds after the last time, PERIODICITY p after
     p seconds. Of two values at one time the later counts."""
     points: dict[int, int] = {}
@@ -171,149 +202,300 @@ def _whole(text: str, factor: int) -> int | None:
 # --- CSV ------------------------------------------------------------------------------------------------------------
 
 _NUMBER = r"[+-]?(?:[0-9]{1,30}(?:\.[0-9]{0,30})?|\.[0-9]{1,30})(?:[eE][+-]?[0-9]{1,2})?"
-_CELL = re.compile(rf"({_NUMBER})\s*(\S.*)?", re.ASCII)
-_HEAD = re.compile(r"([a-z]+?)(?:[ _]*[\[(]([^\])]{1,20})[\])]|_([a-z/]{1,20}))?", re.IGNORECASE)
-_TIME_NAMES = ("t", "time", "timestamp")
-_RATE_NAMES = ("bandwidth", "capacity", "bw", "datarate", "rate", "throughput")
-_BITS = {"bps": "bit/s", "kbps": "kbit/s", "mbps": "Mbit/s", "gbps": "Gbit/s"}      # as all headers mean them
+_DATE = re.compile(r"(\d{4})[-./](\d\d?)[-./](\d\d?)[T _](\d\d?)[:.](\d\d)[:.](\d\d)([.,]\d{1,9})?"
+                   r"(?: ?(Z|UTC|[+-]\d\d:?\d\d))?", re.ASCII)
+_TIME_NAMES = ("t", "time", "timestamp", "seconds")
+_RATE_NAMES = ("bandwidth", "capacity", "bw", "datarate", "data_rate", "rate", "throughput", "bitrate", "goodput")
 _NAME_NAMES = ("trace", "name")
+_EPOCHS = ((10**9, 10**9), (10**12, 10**6), (10**15, 10**3), (10**18, 1))     # (a time of 2001, ns in its unit)
+_S = 10**9
 
 
-def _csv(text: str, name: str | None, found: list[Problem]) -> Trace | None:
-    rows = rows_of(text, found, "t_s,bandwidth_mbps")
-    if not rows:
+def _csv(text: str, columns: Columns, found: list[Problem]) -> Trace | None:
+    table = tables.parse(text, Path())
+    if not table.rows:
+        found.append(Problem("", "no row" if table.header else "an empty file",
+                             'expected a header such as "t_s,bandwidth_mbps" and at least one row below it'))
         return None
-    columns = _columns(*rows[0], name, found)
-    if columns is None:
+    if all(re.fullmatch(_NUMBER, cell) for cell in table.header):
+        found.append(Problem("header", shown(",".join(table.header)), 'expected a header such as "t_s,bandwidth_mbps", '
+                             "or format: plain for two columns of seconds and Mbit/s", table.header_line))
         return None
-    (time_column, time_unit), (rate_column, rate_unit), name_column = columns
-    times: list[int] = []
-    rates: list[int] = []
-    for number, row in rows[1:]:
-        if len(row) != len(rows[0][1]):
-            found.append(Problem("", f"{len(row)} columns", f"expected {len(rows[0][1])}, as the header has", number))
-            continue
-        if name_column is not None and row[name_column].strip() != name:
-            continue
-        time = quantity(row[time_column], time_unit, "t", units.duration_ns, number, found)
-        rate = quantity(row[rate_column], rate_unit, "bandwidth", units.bandwidth_bps, number, found)
-        if time is None or rate is None:
-            continue
-        if times and time <= times[-1]:
-            found.append(Problem("t", shown(row[time_column]), "expected times that ascend", number))
-        elif not times and time:
-            found.append(Problem("t", shown(row[time_column]), "expected the first time to be 0", number))
-        else:
-            times.append(time)
-            rates.append(rate)
-    if not found and not times:
-        if name_column is not None:
-            there = dict.fromkeys(row[name_column].strip() for _, row in rows[1:] if len(row) > name_column)
+    name_column = next((one for one in table.header if one.lower() in _NAME_NAMES), None)
+    if name_column is not None:
+        at = table.header.index(name_column)
+        there = dict.fromkeys(cells[at] for _, cells in table.rows)
+        table.rows = [(line, cells) for line, cells in table.rows if cells[at] == columns.name]
+        if not table.rows:
             some = ", ".join(shown(known) for known in list(there)[:8]) + (", ..." if len(there) > 8 else "")
-            found.append(Problem("name", "missing" if name is None else shown(name),
+            found.append(Problem("name", "missing" if columns.name is None else shown(columns.name),
                                  f"expected the name of a trace in the file: {some}"))
-        else:
-            found.append(Problem("", "no row", "expected at least one row below the header"))
-    return None if found else Trace(tuple(times), tuple(rates), times[-1])
+            return None
+    elif columns.name is not None:
+        found.append(Problem("name", shown(columns.name), 'the file has no column "trace"'))
+        return None
+    time = _chosen(table, columns.time, "time", _TIME_NAMES, units.duration_unit)
+    rate = _chosen(table, columns.column, "column", _RATE_NAMES, units.bandwidth_unit)
+    times = table.column(time[0], _instants(table, *time))
+    rates = table.column(rate[0], _rate_of(table, *rate, columns.gaps))
+    rows = [(line, t, r) for (line, _), t, r in zip(table.rows, times, rates, strict=True) if t is not None]
+    for (_, before, _), (line, t, _) in pairwise(rows):
+        if t <= before:
+            table.problem(line, time[0], f"{(t - rows[0][1]) / _S:.12g} s after the first", (
+                "expected each time only once" if t == before else "expected times that ascend"))
+    table.check()
+    kept = _without_gaps([(t, r) for _, t, r in rows if r is not None], columns.gaps)
+    if not kept:
+        found.append(Problem(rate[0], "no value", "expected a rate in at least one row"))
+        return None
+    begin = kept[0][0]
+    # the last row says when the trace ends, also where it has no rate of its own
+    return Trace(tuple(t - begin for t, _ in kept), tuple(r for _, r in kept), rows[-1][1] - begin)
+
+
+def _without_gaps(rows: list[tuple[int, int]], gaps: str | None) -> list[tuple[int, int]]:
+    """The rows with a rate for each; those without one (-1) are left out, or 0, as `gaps` says."""
+    return [(t, 0) if rate < 0 else (t, rate) for t, rate in rows if rate >= 0 or gaps == "off"]
+
+
+def _chosen(table: tables.Table, said: str | None, key: str, words: tuple[str, ...],
+            unit_of: Callable[[str], Fraction | None]) -> tuple[str, Fraction | None]:
+    """(column, ns or bit/s in one of its unit; None: units in the values): the one that is said, else the only one that
+    it can be. Raises ScenarioError."""
+    header = [one for one in table.header if one]
+    if said is not None:
+        word, unit = (said, tables.title(said)[1]) if said in header else tables.title(said)
+        place = word if word in header else next((one for one in header if one.lower().replace(" ", "_") == word), None)
+        place = place or table.find(word)
+        if place is None:
+            near = difflib.get_close_matches(said, header, 1)
+            hint = f'; did you mean "{near[0]}"?' if near else f", one of {', '.join(header)[:200]}"
+            raise ScenarioError("", [Problem(key, shown(said), f"expected the name of a column{hint}")])
+        unit = unit or tables.title(place)[1]
+    else:
+        measured = [one for one in header if (own := tables.title(one)[1]) is not None and unit_of(own) is not None]
+        named = [one for one in header if tables.title(one)[0] in words]
+        can = named or measured if key == "time" else list(dict.fromkeys([*named, *measured]))
+        plainly = [one for one in can if tables.title(one)[0] == "bandwidth"]
+        can = plainly if len(plainly) == 1 else can
+        parse: Callable[[object], int] = units.duration_ns if key == "time" else units.bandwidth_bps
+        for one in header if not can else ():           # a name and something that is no unit
+            word, _, unit = one.rpartition("_")
+            if word.lower() in words:
+                try:
+                    parse(f"1 {unit}")
+                except ValueError as error:
+                    raise ScenarioError("", [Problem("header", shown(one), str(error), table.header_line)]) from None
+        if len(can) != 1:
+            expected = (f"expected one column of {'times' if key == 'time' else 'rates'}: say which with "
+                        f'{key}: "{can[0]}"' if can else 'expected a column t and a column bandwidth, as in '
+                        f'"t_s,bandwidth_mbps"; or say which with {key}, such as {key}: "'
+                        + ('Timestamp [s]"' if key == "time" else 'DL_bitrate [kbit/s]"'))
+            raise ScenarioError("", [Problem("header", shown(", ".join(can or header)), expected, table.header_line)])
+        place, unit = can[0], tables.title(can[0])[1]
+    factor = None if unit is None else unit_of(unit)
+    if unit is not None and factor is None:
+        some = "s or ms" if key == "time" else "Mbit/s, mbps or kB/s"
+        raise ScenarioError("", [Problem(place, shown(unit), f"expected a unit such as {some}", table.header_line)])
+    return place, factor
+
+
+def _first_bare(table: tables.Table, column: str) -> str | None:
+    """The first cell of a column that is a plain number, but 0, which needs no unit."""
+    at = table.header.index(column)
+    return next((cells[at] for _, cells in table.rows if re.fullmatch(_NUMBER, cells[at]) and float(cells[at])), None)
+
+
+def _instants(table: tables.Table, column: str, unit: Fraction | None) -> Callable[[str], int]:
+    """A function that reads a column of times in ns: of its unit, dates, or, without a unit, times of the Unix epoch.
+    Raises ScenarioError where there is no unit."""
+    first = _first_bare(table, column)
+    if unit is None and first is not None:
+        unit = next((Fraction(ns) for least, ns in _EPOCHS if least <= float(first) < 5 * least), None)
+        if unit is None:
+            raise ScenarioError("", [Problem(column, shown(first), (
+                f'expected a unit: {column}_s or {column}_ms in the header, "20 ms" in the values, or '
+                f'time: "{column} [s]"'), table.header_line)])
+
+    def read(text: str) -> int:
+        match = _DATE.fullmatch(text)
+        if match is None or unit is not None:
+            return tables.duration(text, unit)
+        year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
+        zone = match[8] if match[8] and match[8][0] in "+-" else "+0000"
+        shift = int(zone[1:3]) * 3600 + int(zone[-2:]) * 60
+        whole = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
+        past = int((match[7] or ".0")[1:].ljust(9, "0"))
+        return (round(whole.timestamp()) - (shift if zone[0] == "+" else -shift)) * _S + past
+    return read
+
+
+def _rate_of(table: tables.Table, column: str, unit: Fraction | None, gaps: str | None) -> Callable[[str], int]:
+    """A function that reads a column of rates in bit/s; -1 stands for none. Raises ScenarioError where there is no
+    unit."""
+    first = _first_bare(table, column)
+    if unit is None and first is not None:
+        raise ScenarioError("", [Problem(column, shown(first), (
+            f'expected a unit: {column}_mbps in the header, "5 Mbit/s" in the values, or column: "{column} [Mbit/s]"'),
+            table.header_line)])
+
+    def read(text: str) -> int:
+        if not tables.missing(text):
+            return tables.rate(text, unit)
+        if gaps is None:
+            raise ValueError("expected a rate; gaps: hold goes on with the one before, gaps: off is 0")
+        return -1
+    return read
 
 
 def names_in(text: str) -> list[str | None]:
     """The names in the column `trace` of a CSV text, each once, in their order; [None] without such a column."""
-    rows = rows_of(text, [], "")
-    header = rows[0][1] if rows else []
-    place = next((i for i, cell in enumerate(header) if cell.strip().lower() in _NAME_NAMES), None)
-    if place is None:
+    try:
+        table = tables.parse(text, Path())
+    except ScenarioError:
         return [None]
-    return list(dict.fromkeys(row[place].strip() for _, row in rows[1:] if len(row) > place))
+    place = next((i for i, cell in enumerate(table.header) if cell.lower() in _NAME_NAMES), None)
+    return [None] if place is None else list(dict.fromkeys(cells[place] for _, cells in table.rows))
 
 
-def rows_of(text: str, found: list[Problem], header: str) -> list[tuple[int, list[str]]]:
-    """(line, cells) of every row of a CSV text, comments and blank lines left out; none if it is no CSV."""
-    rows = []
-    reader = csv.reader(io.StringIO(text, newline=""))
-    try:
-        for row in reader:
-            if row and (row[0][:1] not in _UNUSUAL or (
-                    any(cell.strip() for cell in row) and not row[0].lstrip().startswith("#"))):
-                rows.append((reader.line_num, row))
-    except csv.Error as error:
-        found.append(Problem("", str(error), "is no readable CSV", reader.line_num))
-        return []
-    if not rows:
-        found.append(Problem("", "an empty file", f'expected a header such as "{header}"'))
-    return rows
+# --- other programs' logs -------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A rate that was measured from begin to end."""
+
+    line: int | None
+    begin_ns: int
+    end_ns: int
+    bps: int
 
 
-_UNUSUAL = ("", " ", "\t", "#")         # first characters of a first cell whose row may be none
-
-_Column = tuple[int, Fraction | None]       # its index, and base units in one of its unit; None: units in the values
-
-
-def _columns(line: int, header: list[str], name: str | None, found: list[Problem],
-             ) -> tuple[_Column, _Column, int | None] | None:
-    time: _Column | None = None
-    rate: _Column | None = None
-    name_column: int | None = None
-    for place, cell in enumerate(header):
-        written = cell.strip()
-        if written.lower() in _NAME_NAMES:
-            name_column = place
+def _plain(text: str, columns: Columns, found: list[Problem]) -> Trace | None:
+    """Two columns without a header, seconds and Mbit/s: Pensieve's "cooked" traces. A rate holds from its time on."""
+    rows: list[tuple[int, int]] = []
+    for line, cells in tables.records(text, blanks=True):
+        if len(cells) != 2:
+            found.append(Problem("", f"{len(cells)} values", "expected two, seconds and Mbit/s", line))
             continue
-        match = _HEAD.fullmatch(written)
-        word, unit = (match[1].lower(), match[2] or match[3]) if match else ("", None)
-        if word in _BITS and unit is None:
-            word, unit = "bandwidth", word
-        parse = units.duration_ns if word in _TIME_NAMES else units.bandwidth_bps if word in _RATE_NAMES else None
-        if parse is None:
+        try:
+            time = tables.duration(cells[0], Fraction(_S))
+            rate = -1 if tables.missing(cells[1]) and columns.gaps else tables.rate(cells[1], Fraction(10**6))
+        except ValueError as error:
+            found.append(Problem("", shown(" ".join(cells)), str(error), line))
             continue
-        factor = None
-        if unit is not None:
-            factor = unit_factor(unit.strip(), parse)
-            if factor is None:
-                some = "s or ms" if word in _TIME_NAMES else "Mbit/s, mbps or kB/s"
-                found.append(Problem(f"column {place + 1}", shown(written), f"expected a unit such as {some}", line))
-                return None
-        if word in _TIME_NAMES:
-            time = time or (place, factor)
-        else:
-            rate = rate or (place, factor)
-    if time is None or rate is None:
-        found.append(Problem("header", shown(",".join(header)), 'expected a column t and a column bandwidth, as in '
-                             '"t_s,bandwidth_mbps" or, with units in the values, "t,bandwidth"', line))
+        if rows and time <= rows[-1][0]:
+            found.append(Problem("", shown(cells[0]), "expected times that ascend", line))
+        rows.append((time, rate))
+    kept = _without_gaps(rows, columns.gaps)
+    if not kept and not found:
+        found.append(Problem("", "no row", "expected two columns, seconds and Mbit/s"))
+    if found:
         return None
-    if name is not None and name_column is None:
-        found.append(Problem("name", shown(name), 'the file has no column "trace"'))
-        return None
-    return time, rate, name_column
+    return Trace(tuple(t - kept[0][0] for t, _ in kept), tuple(r for _, r in kept), rows[-1][0] - kept[0][0])
 
 
-@lru_cache(maxsize=256)
-def unit_factor(unit: str, parse: Callable[[object], int]) -> Fraction | None:
-    """ns or bit/s, as `parse` counts them, in one `unit`; None where `parse` does not know it."""
-    try:
-        return Fraction(parse(f"1 {_BITS.get(unit.lower(), unit)}"))
-    except ValueError:
-        return None
+def _bytelog(text: str, columns: Columns, found: list[Problem]) -> Trace | None:
+    """Six columns without a header, as in the logs of 3G in Norway (Riiser et al., MMSys 2013) and of 4G in Ghent (van
+    der Hooft et al., 2016): time of day, ms since the start, latitude, longitude, bytes and ms since the last row.
+    """
+    pieces = []
+    for line, cells in tables.records(text, blanks=True):
+        try:
+            if len(cells) != 6:
+                raise ValueError("expected six: time, ms, latitude, longitude, bytes, ms since the last row")
+            end, size, took = (tables.finite(cells[i]) for i in (1, 4, 5))
+            if size < 0 or took <= 0 or max(end, size) > units.LARGEST / _MS:
+                raise ValueError("expected bytes of 0 or more, in more than 0 ms")
+        except ValueError as error:
+            found.append(Problem("", shown(" ".join(cells)), str(error), line))
+            continue
+        pieces.append(_Piece(line, round((end - took) * _MS), round(end * _MS), round(size * 8000 / took)))
+    return None if found else _joined(pieces, columns.gaps, found)
 
 
-def quantity(cell: str, factor: Fraction | None, column: str, parse: Callable[[object], int], line: int,
-              found: list[Problem]) -> int | None:
-    """A cell as ns or bit/s, rounded; `factor`: base units in one of its unit, None where the cell has the unit."""
-    match = _CELL.fullmatch(cell.strip())
-    unit = match[2] if match else None
-    if match is not None and (factor is None) == (unit is not None):
-        factor = unit_factor(unit, parse) if unit is not None else factor
-        if factor is not None:
-            value = Fraction(match[1]) * factor
-            if 0 <= value <= units.LARGEST:
-                return round(value)
-    what, example = ("a time", "20 ms") if parse is units.duration_ns else ("a bandwidth", "5 Mbit/s")
-    if factor is None:
-        what += f' of 0 or more with its unit, such as "{example}"'
+_INTERVAL = re.compile(r"\[ *(SUM|\d+)\]\s*([\d.]+)\s*-\s*([\d.]+)\s+sec\s+[\d.]+ ?\w+\s+([\d.]+) ?(\w+/sec)(.*)")
+
+
+def _iperf(text: str, columns: Columns, found: list[Problem]) -> Trace | None:
+    """iperf3's JSON (`intervals[].sum`, those that it has omitted left out), or what iperf writes for people."""
+    pieces: list[_Piece] = []
+    if text.lstrip()[:1] == "{":
+        try:
+            content = json.loads(text)
+            for one in content["intervals"]:
+                each = one["sum"]
+                if not each.get("omitted"):
+                    begin, end, rate = (float(each[key]) for key in ("start", "end", "bits_per_second"))
+                    if not (0 <= begin < end < 1e9 and 0 <= rate < 1e18):
+                        raise ValueError(f"{begin} to {end} s, {rate} bit/s")
+                    pieces.append(_Piece(None, round(begin * _S), round(end * _S), round(rate)))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            found.append(Problem("intervals", f"{type(error).__name__}: {error}"[:80],
+                                 "expected the JSON of iperf3 -J, with intervals[].sum"))
+            return None
     else:
-        what += " of 0 or more" + (", without a unit: the header has it" if unit is not None else "")
-    found.append(Problem(column, shown(cell), f"expected {what}", line))
-    return None
+        lines = [(number, match) for number, line in enumerate(text.splitlines(), 1)
+                 if (match := _INTERVAL.search(line)) is not None and "omitted" not in match[6]]
+        who = {match[1] for _, match in lines}
+        for number, match in lines:
+            factor = units.bandwidth_unit(match[5])
+            start, stop, speed = (tables.finite(match[i]) for i in (2, 3, 4))
+            if match[1] != ("SUM" if "SUM" in who else match[1]) or (pieces and start * _S < pieces[-1].end_ns):
+                continue                    # of one stream of several; or what sums up the whole at the end
+            if factor is None or len(who - {"SUM"}) > 1 > len(who & {"SUM"}):
+                found.append(Problem("", shown(match[0]), "expected rates in bits/sec of one stream, or of [SUM]",
+                                     number))
+                return None
+            pieces.append(_Piece(number, round(start * _S), round(stop * _S), round(speed * factor)))
+    return _joined(pieces, columns.gaps, found)
+
+
+def _joined(pieces: list[_Piece], gaps: str | None, found: list[Problem]) -> Trace | None:
+    """Pieces one after the other, the first at 0. A twentieth of a piece between two is no gap: clocks are not so
+    exact."""
+    if not pieces:
+        found.append(Problem("", "no interval", "expected at least one"))
+        return None
+    times: list[int] = []
+    rates: list[int] = []
+    first = end = pieces[0].begin_ns
+    for one in pieces:
+        near = (one.end_ns - one.begin_ns) // 20
+        if one.begin_ns < end - near or one.end_ns <= end:
+            found.append(Problem("", f"{one.begin_ns / _S:g} s", (
+                f"expected intervals one after the other; that before ends at {end / _S:g} s"), one.line))
+        elif one.begin_ns > end + near:
+            if gaps is None:
+                found.append(Problem("", f"no rate from {end / _S:g} s to {one.begin_ns / _S:g} s", (
+                    "expected intervals without a gap; gaps: hold goes on with the rate before, gaps: off is 0"),
+                    one.line))
+            elif gaps == "off":
+                times.append(end - first)
+                rates.append(0)
+            end = one.begin_ns
+        times.append(end - first)
+        rates.append(one.bps)
+        end = max(end, one.end_ns)
+    return None if found else Trace(tuple(times), tuple(rates), end - first)
+
+
+def looks_like(text: str) -> str:
+    """The format that a text has by its looks, to be said: two plain columns, for example, may be of several."""
+    lines = [line for line in text[:4000].splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    if not lines or "\0" in lines[0]:
+        return ""
+    words = re.split(r"[\s,;]+", lines[0].strip())
+    numbers = all(re.fullmatch(_NUMBER, word) for word in words)
+    if lines[0].lstrip()[0] in "{[" or _INTERVAL.search(text[:4000]):
+        guess = "iperf"
+    elif words[0] in ("PERIODICITY", "LOOPAFTER"):
+        guess = "simgrid"
+    elif numbers:
+        guess = {1: "mahimahi", 2: "plain (seconds and Mbit/s) or simgrid (seconds and bytes/s)", 6: "bytelog"}.get(
+            len(words), "")
+    else:
+        guess = "csv" if len(words) > 1 else ""
+    return f"; it looks like {guess}" if guess else ""
 
 
 def shown(text: str) -> str:
@@ -322,14 +504,14 @@ def shown(text: str) -> str:
     return f'"{clean if len(clean) <= 40 else clean[:37] + "..."}"'
 
 
-_PARSERS: dict[str, Callable[[str, str | None, list[Problem]], Trace | None]] = {
-    "csv": _csv, "mahimahi": _mahimahi, "simgrid": _simgrid}
+_PARSERS: dict[str, Callable[[str, Columns, list[Problem]], Trace | None]] = {
+    "csv": _csv, "mahimahi": _mahimahi, "simgrid": _simgrid, "plain": _plain, "bytelog": _bytelog, "iperf": _iperf}
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
 
 def formatted(trace: Trace, format: str) -> str:
-    """The text of a file in one of FORMATS.
+    """The text of a file in one of WRITTEN.
 
     csv and simgrid are exact. A last row of CSV at the trace's end says when it begins anew. A Mahimahi trace has whole
     packets and milliseconds: packet n stands in the millisecond by which n packets have left, their number is the

@@ -13,14 +13,15 @@ from pathlib import Path
 
 from emul.base import units
 from emul.base.errors import Problem, ScenarioError
+from emul.base.files import read_text
 from emul.base.streams import key64, uniform_at
-from emul.network.models.csvfile import in_short, stamp
+from emul.base.tables import in_short, stamp
 from emul.network.models.profiles import PiecewiseConstant
-from emul.network.models.traceformats import FORMATS, Trace, names_in, parse_trace
+from emul.network.models.traceformats import FORMATS, GAPS, Columns, Trace, looks_like, names_in, parse_trace
 
 _STARTS = 64            # times at which a drawn trace may begin, equally far apart: links that drew the same share it
-_SUFFIXES = {".csv": "csv", ".up": "mahimahi", ".down": "mahimahi", ".mahimahi": "mahimahi", ".simgrid": "simgrid"}
-_MOST_BYTES = 64 * 2**20
+_SUFFIXES = {".csv": "csv", ".tsv": "csv", ".up": "mahimahi", ".down": "mahimahi", ".mahimahi": "mahimahi",
+             ".simgrid": "simgrid", ".profile": "simgrid", ".json": "iperf"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,8 @@ class TraceSpec:
 
     name: which trace of a CSV file with several. sha256: of the contents as they were, checked where it is given.
     drawn: each link has one of the file's traces, or the one called `name`, from a time of its own on; it then begins
-    anew at its end. Both are drawn by the seed and the names of the link's ends (`of`). start_ns: that time.
+    anew at its end. Both are drawn by the seed and the names of the link's ends (`of`). start_ns: that time. time,
+    column, gaps: as in `Columns`.
     """
 
     file: Path
@@ -41,6 +43,9 @@ class TraceSpec:
     drawn: bool = False
     start_ns: int = 0
     scale: float = 1.0              # every rate is multiplied by it
+    time: str | None = None
+    column: str | None = None
+    gaps: str | None = None
 
     def of(self, seed: int, source: str, destination: str) -> TraceSpec:
         """The trace that one link follows. Raises ScenarioError."""
@@ -48,7 +53,7 @@ class TraceSpec:
             return self
         key, names = key64(seed, "trace", source, destination), self.names()
         name = names[int(uniform_at(key, 0) * len(names))]
-        length = read_trace(self.file, self.format, name).length_ns
+        length = self._named(name).length_ns
         return self._one(name, int(uniform_at(key, 1) * _STARTS) * length // _STARTS)
 
     def names(self) -> list[str | None]:
@@ -56,13 +61,19 @@ class TraceSpec:
         return [self.name] if self.name is not None else trace_names(self.file, self.format)
 
     def _one(self, name: str | None, start_ns: int) -> TraceSpec:
-        loop = True if (self.format or format_of(self.file)) == "csv" else None         # the others say it themselves
-        return replace(self, name=name, drawn=False, loop=loop, start_ns=start_ns)
+        says_it = (self.format or format_of(self.file)) in ("mahimahi", "simgrid")
+        return replace(self, name=name, drawn=False, loop=None if says_it else True, start_ns=start_ns)
+
+    def trace(self) -> Trace:
+        """The trace of the file, as it stands there. Raises ScenarioError."""
+        return self._named(self.name)
+
+    def _named(self, name: str | None) -> Trace:
+        return read_trace(self.file, self.format, columns=Columns(name, self.time, self.column, self.gaps))
 
     def service(self) -> PiecewiseConstant:
         """Of a trace that is not `drawn`. Raises ScenarioError."""
-        return _service(self.file, self.format, self.loop, self.period_ns, self.name, self.start_ns, self.scale,
-                        stamp(self.file))
+        return _service(self, stamp(self.file))
 
     def __float__(self) -> float:
         """The mean of the rate, bit/s: what estimates take for the bandwidth. Of drawn ones the mean over all."""
@@ -73,23 +84,29 @@ class TraceSpec:
 
 
 @lru_cache(maxsize=1024)                # one for all the links that a rule matches, or that have drawn the same
-def _service(file: Path, format: str | None, loop: bool | None, period_ns: int | None, name: str | None, start_ns: int,
-             scale: float, stamp: tuple[int, int] | None) -> PiecewiseConstant:
-    trace = read_trace(file, format, name)
-    trace = trace.from_time(start_ns) if start_ns else trace
-    return (trace.scaled(scale) if scale != 1 else trace).service(loop, period_ns)
+def _service(spec: TraceSpec, stamp: tuple[int, int] | None) -> PiecewiseConstant:
+    trace = spec.trace()
+    trace = trace.from_time(spec.start_ns) if spec.start_ns else trace
+    return (trace.scaled(spec.scale) if spec.scale != 1 else trace).service(spec.loop, spec.period_ns)
 
 
-def problem(spec: TraceSpec) -> tuple[str, str, str] | None:
-    """(field, found, expected) of the first thing that keeps a link from following this trace. Reads the file."""
+def misplaced(spec: TraceSpec) -> tuple[str, str, str] | None:
+    """(field, found, expected) of the first thing that does not fit the format of the file. Reads no trace."""
     kind = spec.format or format_of(spec.file)
     if kind not in FORMATS:
-        return "format", "missing" if kind is None else repr(kind), f"expected one of {', '.join(FORMATS)}"
+        return ("format", *_no_format(spec.file, kind))
     if spec.drawn and (spec.loop is not None or spec.period_ns is not None):
         return ("loop" if spec.loop is not None else "period", "",
                 "is not used with take: drawn, where a trace begins anew at its end")
     if spec.name is not None and kind != "csv":
         return "name", repr(spec.name), "is used only with a CSV file of several traces"
+    for key, value in (("time", spec.time), ("column", spec.column)):
+        if value is not None and kind != "csv":
+            return key, repr(value), "is used only with a CSV file"
+    if spec.gaps is not None and spec.gaps not in GAPS:
+        return "gaps", repr(spec.gaps), f"expected one of {', '.join(GAPS)}"
+    if spec.gaps is not None and kind in ("mahimahi", "simgrid"):
+        return "gaps", repr(spec.gaps), "is not used by this format, which has no gaps"
     if kind == "mahimahi" and (spec.loop is False or spec.period_ns is not None):
         return ("loop" if spec.loop is False else "period", "",
                 "is not used by a Mahimahi trace: it begins anew at its last timestamp")
@@ -98,10 +115,17 @@ def problem(spec: TraceSpec) -> tuple[str, str, str] | None:
                 "is not used by a SimGrid profile: its LOOPAFTER or PERIODICITY says it")
     if spec.period_ns is not None and not spec.loop:
         return "period", units.format_duration(spec.period_ns), "is used only with loop: true"
+    return None
+
+
+def problem(spec: TraceSpec) -> tuple[str, str, str] | None:
+    """(field, found, expected) of the first thing that keeps a link from following this trace. Reads the file."""
+    if (wrong := misplaced(spec)) is not None:
+        return wrong
     try:
         if spec.drawn:
             return _drawn_problem(spec)
-        trace = read_trace(spec.file, kind, spec.name)
+        trace = spec.trace()
     except ScenarioError as error:
         return ("trace", *in_short(error))
     if spec.period_ns is not None and spec.period_ns < trace.times_ns[-1]:
@@ -118,7 +142,7 @@ def problem(spec: TraceSpec) -> tuple[str, str, str] | None:
 def _drawn_problem(spec: TraceSpec) -> tuple[str, str, str] | None:
     """Of traces that are drawn: every one of them must last, and let something through. Raises ScenarioError."""
     for name in spec.names():
-        trace = read_trace(spec.file, spec.format, name)
+        trace = spec._named(name)
         if not trace.length_ns or not any(rate for ns, rate in trace.pieces() if ns):
             return "trace", f"{name or 'the trace'}: {trace.length_ns / 1e9:g} s", (
                 "expected traces that last and let something through")
@@ -130,18 +154,12 @@ def _drawn_problem(spec: TraceSpec) -> tuple[str, str, str] | None:
 
 def trace_names(path: Path, format: str | None = None) -> list[str | None]:
     """The traces of a file in the order in which they stand; [None] of one without names. Raises ScenarioError."""
-    if (format or format_of(path)) != "csv":
-        return [None]
-    try:
-        status = os.stat(path)
-        return _names(path, status.st_mtime_ns, status.st_size)
-    except OSError as error:
-        raise ScenarioError(str(path), [Problem("", error.strerror or "unreadable", "expected a trace")]) from None
+    return list(_names(path, stamp(path))) if (format or format_of(path)) == "csv" else [None]
 
 
 @lru_cache(maxsize=128)
-def _names(path: Path, mtime_ns: int, size: int) -> list[str | None]:
-    return list(names_in(text_of(path)))
+def _names(path: Path, stamp: tuple[int, int] | None) -> list[str | None]:
+    return names_in(text_of(path))
 
 
 def format_of(path: Path) -> str | None:
@@ -161,31 +179,31 @@ def _digest(path: Path, mtime_ns: int, size: int) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def read_trace(path: Path, format: str | None = None, name: str | None = None) -> Trace:
+def _no_format(path: Path, kind: str | None) -> tuple[str, str]:
+    """(found, expected) where neither the name of a file nor a word tells its format."""
+    try:
+        looks = looks_like(read_text(path))
+    except OSError as error:
+        looks = f"; the file: {error.strerror}"
+    return "missing" if kind is None else repr(kind), f"expected one of {', '.join(FORMATS)}{looks}"
+
+
+def read_trace(path: Path, format: str | None = None, name: str | None = None, columns: Columns | None = None) -> Trace:
     """The trace in a file; `name`: the one to take of a CSV file with several. Raises ScenarioError with its lines."""
     kind = format or format_of(path)
     if kind not in FORMATS:
-        found = "missing" if kind is None else repr(kind)
-        raise ScenarioError(str(path), [Problem("format", found, f"expected one of {', '.join(FORMATS)}")])
-    try:
-        status = os.stat(path)
-        return _read(path, kind, name, status.st_mtime_ns, status.st_size)
-    except OSError as error:
-        raise ScenarioError(str(path), [Problem("", error.strerror or "unreadable", "expected a trace")]) from None
+        raise ScenarioError(str(path), [Problem("format", *_no_format(path, kind))])
+    return _read(path, kind, columns or Columns(name), stamp(path))
 
 
 @lru_cache(maxsize=512)                 # a rule's trace is asked for by every link that it matches
-def _read(path: Path, kind: str, name: str | None, mtime_ns: int, size: int) -> Trace:
-    return parse_trace(text_of(path), str(path), kind, name)
+def _read(path: Path, kind: str, columns: Columns, stamp: tuple[int, int] | None) -> Trace:
+    return parse_trace(text_of(path), str(path), kind, columns=columns)
 
 
 def text_of(path: Path) -> str:
-    """The text of a file of at most 64 MiB. Raises OSError and ScenarioError."""
-    with open(path, "rb") as file:
-        raw = file.read(_MOST_BYTES + 1)
-    if len(raw) > _MOST_BYTES:
-        raise ScenarioError(str(path), [Problem("", "", f"expected at most {_MOST_BYTES >> 20} MiB")])
+    """The text of a trace's file. Raises ScenarioError."""
     try:
-        return raw.decode("utf-8-sig")
-    except ValueError:
-        raise ScenarioError(str(path), [Problem("", "", "is no UTF-8 text")]) from None
+        return read_text(path)
+    except OSError as error:
+        raise ScenarioError(str(path), [Problem("", error.strerror or "unreadable", "expected a trace")]) from None

@@ -1,0 +1,356 @@
+"""The one reader of tables in text files (CSV): a header with names, then rows; every mistake with its line and column.
+
+UTF-8, with or without a BOM, any ends of lines. Between cells stands `;`, a tab or `,`: the first of these that the
+first line has (or what Excel's line `sep=;` says). With `;` or tabs a decimal comma is a decimal point. Lines that
+begin with #, empty lines and empty cells at the ends of lines are left out, columns that nobody asks for are passed
+over. A column of durations, rates or shares has its unit in its name (`t_ms`, `rate [kB/s]`, `loss_%`) or in each value
+("20 ms").
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import lru_cache
+from itertools import chain
+from pathlib import Path
+from typing import TypeVar
+
+from emul.base.errors import Problem, ScenarioError
+from emul.base.files import MOST_BYTES, read_text
+from emul.base.units import LARGEST, bandwidth_bps, bandwidth_unit, duration_ns, duration_unit
+
+T = TypeVar("T")
+
+MISSING = frozenset(("", "-", "--", "?", ".", "na", "n/a", "nan", "null", "none"))      # marks of no value, lower case
+_TIME_WORDS = ("t", "time", "timestamp")
+MOST_ROWS = 5_000_000
+_ENOUGH = 20        # problems of one file, before reading it further helps nobody
+
+_NUMBER = re.compile(r"[+-]?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][+-]?\d{1,3})?", re.ASCII)
+_CELL = re.compile(rf"({_NUMBER.pattern})\s*(\S.*)?", re.ASCII)
+_COMMA = re.compile(r"([+-]?\d*),(\d+(?:[eE][+-]?\d+)?)(\s*[^\d\s.,].*)?", re.ASCII)     # a number with one for a point
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?", re.ASCII)
+_TITLE = re.compile(r"(.*?)(?:[ _]*[\[(]([^\])]{1,20})[\])]|[ _]([^ _]{1,12}))?", re.DOTALL)
+
+
+class NoTable(ValueError):
+    """(line, found, expected): the text is no table from there on."""
+
+    def __init__(self, line: int, found: str, expected: str):
+        super().__init__(f"line {line}: {found}: {expected}")
+        self.problem = Problem("", found, expected, line)
+
+
+def records(text: str, blanks: bool = False) -> Iterator[tuple[int, list[str]]]:
+    """(line, cells) of each row, the header among them. blanks: where no separator stands, blanks separate.
+
+    Raises NoTable.
+    """
+    lines = enumerate(io.StringIO(text, newline=None), 1)
+    separator: str | None = None
+    found = False
+    rows = 0
+    points, commas = set[int](), set[int]()         # columns that have numbers with a decimal point, or comma
+    for number, line in lines:
+        content = line.strip()
+        if not content or content[0] == "#":
+            continue
+        if not found:
+            said = re.fullmatch(r"sep=([,;\t])", content)
+            separator, found = said[1] if said else _separator(line, blanks), True
+            if said:
+                continue
+        if '"' in line:
+            try:
+                cells = next(csv.reader(chain((line,), (more for _, more in lines)), delimiter=separator or " ",
+                                        strict=True, skipinitialspace=separator is None))
+            except csv.Error as error:
+                raise NoTable(number, str(error)[:60], "expected values with a comma, ; or tab between them") from None
+        else:
+            cells = (line if separator == "\t" else content).split(separator)
+        if " " in content or "\t" in content:
+            cells = [cell.strip() for cell in cells]
+        if not any(cells):
+            continue
+        if separator in (";", "\t"):
+            for column, cell in enumerate(cells):
+                if "," in cell and (match := _COMMA.fullmatch(cell)) is not None and (
+                        separator == ";" or not _THOUSANDS.fullmatch(cell)):
+                    cells[column] = f"{match[1]}.{match[2]}{match[3] or ''}"
+                    commas.add(column)
+                elif "." in cell and _NUMBER.fullmatch(cell):
+                    points.add(column)
+            if commas & points:         # 1,234 is then 1.234 or 1234: nobody can tell
+                raise NoTable(number, ", ".join(cells)[:60], "expected one decimal mark in a column, comma or point")
+        rows += 1
+        if rows > MOST_ROWS:
+            raise NoTable(number, "", f"expected at most {MOST_ROWS:,} rows")
+        yield number, cells
+
+
+def _separator(line: str, blanks: bool) -> str | None:
+    bare = re.sub(r'"[^"]*"', "", line.strip("\n"))
+    return next((one for one in ";\t," if one in bare), None if blanks else ",")
+
+
+@lru_cache(maxsize=1024)
+def title(name: str) -> tuple[str, str | None]:
+    """(what a column holds, lower case and with _ for blanks; its unit, None: none) by its name in the header.
+
+    >>> title("t_on_ms"), title("Throughput (Mbps)"), title("x_m"), title("bytes_per_s"), title("DL_bitrate")
+    (('t_on', 'ms'), ('throughput', 'Mbps'), ('x_m', None), ('', 'bytes/s'), ('dl_bitrate', None))
+    """
+    written = re.sub(r"[ _]per[ _]", "/", name.strip())
+    if _is_unit(written):
+        return "", written
+    match = _TITLE.fullmatch(written)
+    word, unit = written, None
+    if match is not None and (match[2] is not None or (match[3] is not None and _is_unit(match[3]))):
+        word, unit = match[1], (match[2] or match[3]).strip()
+    return re.sub(r"[\s_]+", "_", word.strip().lower()), unit
+
+
+def _is_unit(text: str) -> bool:
+    """True of units that names of columns end in: of durations, rates and shares."""
+    if text in ("%", "percent", "pct"):
+        return True
+    return any(unit(text, usual=True) is not None for unit in (duration_unit, bandwidth_unit))
+
+
+@dataclass
+class Table:
+    """A file's rows: `header`, and `rows` of (line, cells). Problems found while parsing gather in `problems`."""
+
+    path: Path
+    header: list[str]
+    rows: list[tuple[int, list[str]]]
+    problems: list[Problem] = field(default_factory=list)
+    header_line: int | None = None
+
+    def find(self, name: str) -> str | None:
+        """The column called `name`, whether or not its name has a unit; None where there is none.
+
+        Raises ScenarioError if there are two.
+        """
+        if self.header.count(name) == 1:
+            return name
+        words = _TIME_WORDS if name == "t" else (name,)
+        found = [one for one in self.header
+                 if one and (title(one)[0] in words or one.lower().replace(" ", "_") in words)]
+        if len(found) > 1:
+            self.problem(self.header_line, "", ", ".join(found)[:80], f"expected one column {name}")
+            self.check()
+        return found[0] if found else None
+
+    def column(self, name: str, parse: Callable[[str], T]) -> list[T | None]:
+        """The values of a column, parsed; None and a problem for each that `parse` refuses with a ValueError."""
+        at = self.header.index(self.find(name) or name)
+        values: list[T | None] = []
+        for line, cells in self.rows:
+            try:
+                values.append(parse(cells[at]))
+            except ValueError as error:
+                values.append(None)
+                self.problem(line, name, f'"{cells[at][:40]}"', str(error))
+        return values
+
+    def _measured(self, name: str, what: str, parse: Callable[[str, Fraction | None], T],
+                  factor: Callable[[str], Fraction | None]) -> list[T | None]:
+        written = self.find(name) or name
+        unit = title(written)[1]
+        one = None if unit is None else factor(unit)
+        if unit is not None and one is None:
+            self.problem(self.header_line, written, f'"{unit[:20]}"', f"expected a unit of {what}")
+            return [None] * len(self.rows)
+        return self.column(written, lambda text: parse(text, one))
+
+    def durations(self, name: str) -> list[int | None]:
+        """The values of a column of durations in ns."""
+        return self._measured(name, "time such as ms", duration, duration_unit)
+
+    def rates(self, name: str) -> list[int | None]:
+        """The values of a column of rates in bit/s."""
+        return self._measured(name, "rates such as Mbit/s", rate, bandwidth_unit)
+
+    def shares(self, name: str) -> list[float | None]:
+        """The values of a column of shares, from 0 to 1."""
+        return self._measured(name, "shares: none, or %", share,
+                              lambda unit: Fraction(1, 100) if unit in ("%", "percent", "pct") else None)
+
+    def unique(self, name: str) -> None:
+        """Note a problem for each value of a column that an earlier row has."""
+        at, seen = self.header.index(self.find(name) or name), set[str]()
+        for line, cells in self.rows:
+            if cells[at] in seen:
+                self.problem(line, name, f'"{cells[at][:40]}"', "there already")
+            seen.add(cells[at])
+
+    def problem(self, line: int | None, place: str, found: str, expected: str) -> None:
+        """Note what is wrong in a line, at `place`: a column, as a rule. `check` raises all at once."""
+        self.problems.append(Problem((self.find(place) or place) if place else "", found, expected, line))
+
+    def check(self) -> None:
+        """Raises ScenarioError if there are problems; the first twenty of them."""
+        if self.problems:
+            raise ScenarioError(str(self.path), sorted(self.problems, key=lambda p: p.line or 0)[:_ENOUGH])
+
+
+def rows(path: Path, most: int = MOST_BYTES) -> Table:
+    """The header of a file of at most `most` bytes and its rows, each as long as the header. Raises ScenarioError."""
+    try:
+        return parse(read_text(path, most), path)
+    except OSError as error:
+        raise ScenarioError(str(path), [Problem("", error.strerror or "unreadable", "expected a CSV file")]) from None
+
+
+def parse(text: str, path: Path) -> Table:
+    """As `rows`, of a text; `path` heads the errors."""
+    try:
+        found = list(records(text))
+    except NoTable as error:
+        raise ScenarioError(str(path), [error.problem]) from None
+    if not found:
+        return Table(path, [], [])
+    first, header = found[0]
+    while header and not header[-1]:            # a separator at the end of the line
+        header.pop()
+    width = len(header)
+    table = Table(path, header, found[1:], header_line=first)
+    for number, cells in table.rows:
+        if len(cells) > width and not any(cells[width:]):
+            del cells[width:]
+        if len(cells) != width:
+            table.problem(number, "", f"{len(cells)} values", f"expected {width}, as the header has")
+    table.check()
+    return table
+
+
+def read(path: Path, *forms: Sequence[str]) -> Table:
+    """The rows of a file whose header has the columns of one of `forms`, in any order. Raises ScenarioError.
+
+    A column of a form ending in "=" has a unit, the first of those behind it as a rule: "t=s" stands for t, t_s, t_ms,
+    "Time (s)". Of several forms that fit the one with most columns counts; if two have columns that
+    the other lacks, nobody can tell which of them is meant.
+    """
+    found = rows(path)
+    expected = "expected a header with the columns " + " or ".join(
+        ", ".join(n.replace("=", "_") + " (or another unit)" * ("=" in n) for n in form) for form in forms)
+    names = [{name.partition("=")[0] for name in form} for form in forms]
+    fitting = [each for each in names if all(found.find(name) for name in each)]
+    if not found.header:
+        found.problem(None, "", "no rows", expected)
+    elif not fitting:
+        found.problem(found.header_line, "", ",".join(found.header)[:80], expected)
+    elif set[str]().union(*fitting) not in fitting:
+        found.problem(found.header_line, "", ",".join(found.header)[:80], expected + ", not both")
+    elif not found.rows:
+        found.problem(found.header_line, "", "no rows", "expected at least one row below the header")
+    found.check()
+    return found
+
+
+# --- cells ----------------------------------------------------------------------------------------------------------
+
+def missing(text: str) -> bool:
+    """True of an empty cell and of the marks that stand for no value.
+
+    >>> missing("-"), missing("NaN"), missing("0")
+    (True, True, False)
+    """
+    return text.lower() in MISSING
+
+
+def finite(text: str) -> Fraction:
+    """A plain number, exactly, with an exponent of at most three digits. Raises ValueError."""
+    if not _NUMBER.fullmatch(text) or not math.isfinite(float(text)):
+        raise ValueError("expected a number" + (
+            ", found none" if missing(text) else " without marks of thousands" if _THOUSANDS.fullmatch(text) else ""))
+    return Fraction(text)
+
+
+def amount(text: str, *, unit: str = "a number", below: float = math.inf) -> float:
+    """A finite number, 0 or above. Raises ValueError: what is expected, in `unit`."""
+    found = float(finite(text)) if _NUMBER.fullmatch(text) else math.nan
+    if not (math.isfinite(found) and 0 <= found < below):
+        raise ValueError(f"expected {unit}, 0 or above")
+    return found
+
+
+def share(text: str, unit: Fraction | None = None) -> float:
+    """A number in [0, 1], or as 30%; in parts of `unit` where that is given. Raises ValueError."""
+    match = _CELL.fullmatch(text)
+    found = math.nan
+    if match is not None and match[2] in (None, "%"):
+        found = float(finite(match[1]) * (unit or (Fraction(1, 100) if match[2] else 1)))
+    if not 0 <= found <= 1:
+        raise ValueError("expected a probability in [0, 1], or in %")
+    return found
+
+
+def duration(text: str, unit: Fraction | None) -> int:
+    """Nanoseconds in "20 ms", or in a plain number of the column's unit in ns. Raises ValueError: what is expected."""
+    return _quantity(text, unit, duration_unit, duration_ns, "a duration of 0 or more, below 2^63 ns")
+
+
+def rate(text: str, unit: Fraction | None) -> int:
+    """bit/s in "5 Mbit/s", or in a plain number of the column's unit in bit/s. Raises ValueError: what is expected."""
+    return _quantity(text, unit, bandwidth_unit, bandwidth_bps, "a rate of 0 or more, below 2^63 bit/s")
+
+
+def _quantity(text: str, unit: Fraction | None, factor: Callable[[str], Fraction | None],
+              exact: Callable[[object], int], expected: str) -> int:
+    """Rounded to whole ns or bit/s: measured values need not be whole."""
+    match = _CELL.fullmatch(text)
+    if unit is None:
+        own = factor(match[2]) if match is not None and match[2] else None
+        if match is None or own is None:
+            return exact(text)
+        unit, text = own, match[1]
+    elif match is not None and match[2] and re.fullmatch(r"[A-Za-zµμ%/ ]+", match[2]):
+        raise ValueError(f"expected {expected}, without a unit: the header has it")
+    result = round(finite(text) * unit)
+    if not 0 <= result <= LARGEST:
+        raise ValueError(f"expected {expected}")
+    return result
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+def stamp(path: Path) -> tuple[int, int] | None:
+    """The mark that changes when the file does: its time and size; None where there is none."""
+    try:
+        stat = path.stat()
+    except (OSError, ValueError):           # ValueError: a name with a null byte
+        return None
+    return stat.st_mtime_ns, stat.st_size
+
+
+def in_short(error: ScenarioError) -> tuple[str, str]:
+    """(found, expected) of a file's first problem, for the place that names the file."""
+    first = error.problems[0]
+    where = ", ".join(part for part in (f"line {first.line}" if first.line else "", first.place, first.found) if part)
+    more = f" ({len(error.problems) - 1} more)" if len(error.problems) > 1 else ""
+    return f"{error.file}: {where}", first.expected + more
+
+
+def ascending(found: Table, name: str, times: Sequence[int | float | None], *, least: int | float = 0) -> None:
+    """Note a problem for the first row unless it is `least`, and for each that is not above the one before."""
+    before: int | float | None = None
+    column = found.find(name) or name
+    for (line, cells), t in zip(found.rows, times, strict=True):
+        if t is None:
+            continue
+        text = f'"{cells[found.header.index(column)][:40]}"'
+        if before is None and t != least:
+            found.problem(line, column, text, f"expected {least}: the first row says what holds from the beginning")
+        elif before is not None and t == before:
+            found.problem(line, column, text, "expected each only once: the row before has the same")
+        elif before is not None and t < before:
+            found.problem(line, column, text, "expected rows in ascending order")
+        before = t
