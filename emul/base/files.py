@@ -46,7 +46,7 @@ def read_text(path: Path, most: int = MOST_BYTES) -> str:
         text = "\0"
     if raw[:2] in (b"\xff\xfe", b"\xfe\xff") or "\0" in text[:1000]:
         wide = raw[:2] in (b"\xff\xfe", b"\xfe\xff") or raw[:200].count(0) * 3 > len(raw[:200])
-        raise OSError(errno.EILSEQ, "is UTF-16: save it as UTF-8" if wide else "no UTF-8 text", str(path))
+        raise OSError(errno.EILSEQ, "is UTF-16: save it as UTF-8" if wide else "is no UTF-8 text", str(path))
     return text
 
 

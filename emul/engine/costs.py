@@ -10,6 +10,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from emul.base.errors import Problem, ScenarioError
+from emul.base.files import read_text
 from emul.record.journal import RecordError
 from emul.record.tables import recorded_costs
 from emul.scenario import Scenario
@@ -102,7 +103,7 @@ _ALIKE = 1.1                            # below, two measurements of one computa
 
 def _read_json(path: Path) -> object:
     try:
-        return json.loads(path.read_text())
+        return json.loads(read_text(path))
     except OSError as e:
         raise _wrong(path, "", e.strerror or "unreadable", "expected a file that `emul profile` has written") from None
     except (ValueError, RecursionError) as e:

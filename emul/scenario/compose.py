@@ -7,12 +7,12 @@ added after. Every value keeps the line and the file that it comes from.
 
 from __future__ import annotations
 
-import errno
 import os
 from pathlib import Path
 from typing import Any
 
 from emul.base.errors import Problem
+from emul.base.files import read_text
 from emul.scenario.edits import normalise
 from emul.scenario.source import MAX_CHARACTERS, Source, read
 from emul.scenario.wording import Path as Place
@@ -30,15 +30,11 @@ _FILES = {"topology": ("file", "stations", "tle"), "links": ("file", "trace"), "
 
 
 def text_of(file: Path, name: str) -> str:
-    """The text of a scenario file, of which more than a scenario can have is not read. Raises ScenarioError."""
+    """The text of a scenario file. Raises ScenarioError."""
     try:
-        if file.exists() and not file.is_file() and not file.is_dir():      # a device or a pipe may have no end
-            raise OSError(errno.EINVAL, "is no regular file")
-        with file.open("rb") as opened:
-            return opened.read(4 * MAX_CHARACTERS + 4).decode("utf-8-sig")
-    except (OSError, ValueError) as error:
-        said = error.strerror if isinstance(error, OSError) and error.strerror else "is no UTF-8 text"
-        raise scenario_error(name, [Problem("", "", str(said))]) from None
+        return read_text(file, 4 * MAX_CHARACTERS + 4)
+    except OSError as error:
+        raise scenario_error(name, [Problem("", "", error.strerror or "unreadable")]) from None
 
 
 def extended(source: Source, name: str, folder: Path, chain: tuple[Path, ...] = ()) -> Source:

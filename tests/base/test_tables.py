@@ -121,7 +121,7 @@ def test_only_a_regular_file_of_a_bounded_size_is_read(tmp_path):
     bad = (tmp_path / "pipe", Path("/dev/zero"), tmp_path, tmp_path / "no", wide, bare, latin)
     assert [why(path) for path in bad] == [
         "is no regular file", "is no regular file", "Is a directory", "No such file or directory",
-        "is UTF-16: save it as UTF-8", "is UTF-16: save it as UTF-8", "no UTF-8 text"]
+        "is UTF-16: save it as UTF-8", "is UTF-16: save it as UTF-8", "is no UTF-8 text"]
     assert why(sparse) == "has more than 100 bytes"
     assert why(sparse, 2**20) == "has more than 1 MiB"
     assert why(Path("a\0b")) == "embedded null byte"

@@ -193,7 +193,7 @@ def test_depth_and_size_have_limits(tmp_path, monkeypatch):
     assert refusal(written(tmp_path, "n.gml", "graph [ " * 100_000))[0].endswith(": 1 error")
     monkeypatch.setattr("emul.network.graph.readers.MOST_BYTES", 1 << 20)
     big = refusal(written(tmp_path, "big.csv", b"x" * (1 << 21)))
-    assert big[0].endswith("more than 1 MiB: expected a smaller file")
+    assert big[0].endswith("has more than 1 MiB: expected a CSV file")
 
 
 @pytest.mark.parametrize(("name", "text", "said"), [

@@ -23,6 +23,7 @@ import numpy as np
 from emul.base import tables
 from emul.base.errors import Problem, ScenarioError
 from emul.base.extras import MissingExtra
+from emul.base.files import read_limited
 from emul.base.names import matches
 from emul.network.graph.geo import Distance, Point, Positions, great_circle_km
 from emul.network.graph.topology import TopologyError
@@ -81,7 +82,7 @@ class Constellation:
 
 def digest(spec: ConstellationSpec) -> str:
     """SHA-256 of the files, one after the other. Raises OSError."""
-    return hashlib.sha256(b"".join(file.read_bytes() for file in spec.files)).hexdigest()
+    return hashlib.sha256(b"".join(read_limited(file) for file in spec.files)).hexdigest()
 
 
 def constellation(spec: ConstellationSpec) -> Constellation:

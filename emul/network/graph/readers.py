@@ -20,12 +20,12 @@ import networkx as nx
 
 from emul.base import tables
 from emul.base.errors import NetworkError, Problem, ScenarioError
+from emul.base.files import MOST_BYTES, read_limited
 from emul.base.plain import PlainDict
 from emul.network.graph.graphml import graphml
 from emul.network.graph.reading import LINE, Reading, new_graph, text_of
 from emul.network.graph.topology import TopologyError, shortened, unknown
 
-MOST_BYTES = 64 * 2**20
 _NUMBER = re.compile(r"[+-]?(\d{1,18}|(\d{1,30}\.\d{0,30}|\.\d{1,30}|\d{1,30}(?=[eE]))([eE][+-]?\d{1,3})?)", re.ASCII)
 
 
@@ -39,13 +39,9 @@ def read_graph(path: str | Path) -> nx.Graph:
     if read is None:
         raise NetworkError(f'{path}: "{path.suffix}": expected one of {", ".join(FORMATS)} at the end of the name')
     try:
-        with path.open("rb") as file:
-            raw = file.read(MOST_BYTES + 1)
-    except (OSError, ValueError) as error:          # ValueError: a name with a null byte
-        said = getattr(error, "strerror", None) or str(error)
-        raise NetworkError(f"{path}: {said}: expected a {_NAMES[read]} file") from error
-    if len(raw) > MOST_BYTES:
-        raise NetworkError(f"{path}: more than {MOST_BYTES >> 20} MiB: expected a smaller file")
+        raw = read_limited(path, MOST_BYTES)
+    except OSError as error:
+        raise NetworkError(f"{path}: {error.strerror or error}: expected a {_NAMES[read]} file") from error
     graph, problems = read(raw)
     if problems:
         raise TopologyError(str(path), shortened(problems))

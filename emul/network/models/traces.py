@@ -6,14 +6,13 @@ The formats are described in `emul.network.models.traceformats`.
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
 from emul.base import units
 from emul.base.errors import Problem, ScenarioError
-from emul.base.files import read_text
+from emul.base.files import read_limited, read_text
 from emul.base.streams import key64, uniform_at
 from emul.base.tables import in_short, stamp
 from emul.network.models.profiles import PiecewiseConstant
@@ -169,14 +168,12 @@ def format_of(path: Path) -> str | None:
 
 def digest(path: Path) -> str:
     """SHA-256 of a file's contents. Raises OSError."""
-    status = os.stat(path)
-    return _digest(path, status.st_mtime_ns, status.st_size)
+    return _digest(path, stamp(path))
 
 
 @lru_cache(maxsize=256)
-def _digest(path: Path, mtime_ns: int, size: int) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _digest(path: Path, stamp: tuple[int, int] | None) -> str:
+    return hashlib.sha256(read_limited(path, 2**30)).hexdigest()        # the largest, a contact plan, has 2^29
 
 
 def _no_format(path: Path, kind: str | None) -> tuple[str, str]:
