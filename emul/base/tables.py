@@ -28,7 +28,8 @@ from emul.base.units import LARGEST, bandwidth_bps, bandwidth_unit, duration_ns,
 T = TypeVar("T")
 
 MISSING = frozenset(("", "-", "--", "?", ".", "na", "n/a", "nan", "null", "none"))      # marks of no value, lower case
-_TIME_WORDS = ("t", "time", "timestamp")
+_SAME = {"t": ("t", "time", "timestamp"), "latitude": ("latitude", "lat"),          # words for one thing
+         "longitude": ("longitude", "lon", "lng", "long")}
 MOST_ROWS = 5_000_000
 _ENOUGH = 20        # problems of one file, before reading it further helps nobody
 
@@ -140,7 +141,7 @@ class Table:
         """
         if self.header.count(name) == 1:
             return name
-        words = _TIME_WORDS if name == "t" else (name,)
+        words = _SAME.get(name, (name,))
         found = [one for one in self.header
                  if one and (title(one)[0] in words or one.lower().replace(" ", "_") in words)]
         if len(found) > 1:

@@ -271,7 +271,7 @@ def test_a_summary_tells_how_much_of_the_time_nodes_are_there(tmp_path):
 
 @pytest.mark.parametrize(("text", "expected"), [
     ("1: on, [5, 3]\n", 'line 1 +1 +"5, 3" +expected times that ascend'),
-    ("1: on, [5, x]\n", "line 1 .*expected a duration"), ("1: on, [5]\n1: off, []\n", "line 2 .*there already"),
+    ("1: on, [5, x]\n", "line 1 .*expected a number"), ("1: on, [5]\n1: off, []\n", "line 2 .*there already"),
     ('{"1": {"active": [1, 2], "inactive": [3], "finish_time": 9}}', "expected active and inactive times in turn"),
     ("", "no rows"), ("node,t_on\na,1\n", "header"), ("node,t_on_s,t_off_s\na,5,4\n", "expected a time after t_on"),
     ("node,t_on_s,t_off_s\na,0,5\nb,0,1\na,4,6\n", "expected a time after the row before of a has ended"),

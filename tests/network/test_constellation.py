@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from emul.base.errors import ScenarioError
 from emul.network import LinkRule, Network, RoleRule, TopologyError, TopologySpec, build
 from emul.network.contactplan import ContactsError
 from emul.network.graph import constellation as sky
@@ -273,6 +275,31 @@ def test_elements_are_read_with_names_and_without(tmp_path):
     path = tmp_path / "two.tle"
     path.write_text("FIRST ONE\n" + elements(11, 0, 0) + "\n" + elements(12, 90, 10) + "0 THIRD\n" + elements(13, 1, 1))
     assert [(one.name, one.line) for one in read_elements(path)] == [("FIRST ONE", 2), ("sat00012", 5), ("THIRD", 8)]
+    whole = read_elements(path)
+    bare = ("\n\n".join(one[:68] if one[:2] in ("1 ", "2 ") else one for one in path.read_text().splitlines()))
+    path.write_text(bare)                                       # blank lines, and no checksums
+    assert [(one.name, one.first, one.second) for one in read_elements(path)] == [
+        (one.name, one.first, one.second) for one in whole]
+    path.write_text("DEB\n" + elements(11, 0, 0) + "DEB\n" + elements(12, 90, 10))
+    assert [one.name for one in read_elements(path)] == ["DEB 00011", "DEB 00012"]
+
+
+OMM = {"OBJECT_NAME": "DEB", "EPOCH": "2026-03-01T18:00:00.864", "MEAN_MOTION": 15.055, "ECCENTRICITY": 0.0012345,
+       "INCLINATION": 53.0, "RA_OF_ASC_NODE": 90.25, "ARG_OF_PERICENTER": 0, "MEAN_ANOMALY": 359.5,
+       "NORAD_CAT_ID": 270001, "BSTAR": -1.2345e-5}
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_mean_elements_messages_become_two_lines(tmp_path, form):
+    path = tmp_path / f"omm.{form}"
+    path.write_text(json.dumps([OMM]) if form == "json" else
+                    ",".join(OMM) + "\n" + ",".join(map(str, OMM.values())) + "\n")
+    one, = read_elements(path)
+    assert one.first == line("1 T0001U          26060.75001000  .00000000  00000+0 -12345-4 0    0")
+    assert one.second == line("2 T0001  53.0000  90.2500 0012345   0.0000 359.5000 15.05500000    0")
+    path.write_text(path.read_text().replace("15.055", "99"))
+    with pytest.raises(ScenarioError, match=r"MEAN_MOTION +99 +expected a number from 1e-08 to 20"):
+        read_elements(path)
 
 
 def test_every_line_of_elements_that_is_wrong_is_told_at_once(tmp_path, stations):

@@ -199,10 +199,11 @@ def _name(text: str) -> str:
 
 
 def _degrees(text: str, most: float) -> float:
-    found = float(tables.finite(text))
-    if abs(found) > most:
+    hemisphere = text[-1:].upper() if text[-1:].upper() in ("NS" if most == 90 else "EW") else ""
+    found = float(tables.finite(text[:-1].rstrip("\u00b0 ") if hemisphere else text))
+    if (hemisphere and found < 0) or abs(found) > most:
         raise ValueError(f"expected degrees, -{most:g}..{most:g}")
-    return found
+    return -found if hemisphere in ("S", "W") else found
 
 
 def joined(spec: ConstellationSpec) -> list[tuple[int, int]]:

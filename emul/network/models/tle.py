@@ -1,20 +1,26 @@
 """Two-line elements of satellites, and their places by SGP4 (the package `sgp4`, Vallado et al., AIAA 2006-6753).
 
-A file has two lines for each satellite, and a line with its name before them, or none. The time 0 is the latest epoch
-of the file. SGP4 gives places in the frame of the true equator and mean equinox (TEME). They are turned by Greenwich
-mean sidereal time (IAU 1982); polar motion, at most 15 m on the ground, is left out.
+A file has two lines for each satellite, and a line with its name before them, or none. Or it is a table or JSON of
+orbit mean-elements messages (OMM), as CelesTrak has them; the two lines are made of these. The time 0 is the latest
+epoch of the file. SGP4 gives places in the frame of the true equator and mean equinox (TEME). They are turned by
+Greenwich mean sidereal time (IAU 1982); polar motion, at most 15 m on the ground, is left out.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from math import floor, log10
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from emul.base import tables
 from emul.base.errors import Problem, ScenarioError
 from emul.base.extras import optional
 from emul.base.files import read_text
@@ -41,32 +47,20 @@ class Elements:
 def read_elements(path: Path) -> list[Elements]:
     """The satellites of a file. Raises ScenarioError with every line that is wrong."""
     try:
-        lines = read_text(path).splitlines()
+        content = read_text(path)
     except OSError as error:
         raise ScenarioError(str(path), [Problem("", error.strerror or "unreadable",
                                                 "expected a file of two-line elements")]) from None
     problems: list[Problem] = []
-    satellites: list[Elements] = []
-    name, first, at = "", "", 0
-    for number, text in enumerate(lines, 1):
-        text = text.rstrip()
-        if first:
-            problems += _wrong(number, text, "2", first)
-            satellites.append(Elements(name or f"sat{first[2:7].strip()}", first, text, at))
-            name, first = "", ""
-        elif text.startswith("1 ") and len(text) > _LENGTH // 2:
-            problems += _wrong(number, text, "1", text)
-            first, at = text, number
-        elif text and not text.startswith("#"):
-            if name:
-                problems.append(Problem("", text[:40], f"expected line 1 of the elements of {name}", number))
-            name = text.removeprefix("0 ").strip()
-            if "->" in name:
-                problems.append(Problem("", text[:40], 'expected a name without "->", which rules use', number))
-    if first or (name and satellites):
-        problems.append(Problem("", "the end of the file", "expected two lines of elements", len(lines)))
-    elif not satellites:
+    if "MEAN_MOTION" in content:
+        satellites = _messages(content, path, problems)
+    else:
+        satellites = _pairs(content.splitlines(), problems)
+    if not satellites and not problems:
         problems.append(Problem("", "no elements", "expected two lines for each satellite"))
+    counts = Counter(one.name for one in satellites)
+    satellites = [one if counts[one.name] == 1 else replace(one, name=f"{one.name} {one.first[2:7].strip()}")
+                  for one in satellites]        # debris, for example: many of one name, each with a number of its own
     seen = dict[str, int]()
     for one in satellites:
         if one.name in seen:
@@ -76,6 +70,96 @@ def read_elements(path: Path) -> list[Elements]:
     if problems:
         raise ScenarioError(str(path), sorted(problems, key=lambda one: one.line or 0)[:_ENOUGH])
     return satellites
+
+
+def _pairs(lines: Sequence[str], problems: list[Problem]) -> list[Elements]:
+    """The satellites in two lines each. A line without its checksum gets it."""
+    satellites: list[Elements] = []
+    name, first, at = "", "", 0
+    for number, text in enumerate(lines, 1):
+        text = text.rstrip()
+        if not text:
+            continue
+        if text[:2] in ("1 ", "2 ") and len(text) == _LENGTH - 1:
+            text += str(checksum(text + "0"))
+        if first:
+            problems += _wrong(number, text, "2", first)
+            satellites.append(Elements(name or f"sat{first[2:7].strip()}", first, text, at))
+            name, first = "", ""
+        elif text.startswith("1 ") and len(text) > _LENGTH // 2:
+            problems += _wrong(number, text, "1", text)
+            first, at = text, number
+        elif not text.startswith("#"):
+            if name:
+                problems.append(Problem("", text[:40], f"expected line 1 of the elements of {name}", number))
+            name = text.removeprefix("0 ").strip()
+            if "->" in name:
+                problems.append(Problem("", text[:40], 'expected a name without "->", which rules use', number))
+    if first or (name and satellites):
+        problems.append(Problem("", "the end of the file", "expected two lines of elements", len(lines)))
+    return satellites
+
+
+# Keys of an orbit mean-elements message: the width of the number in line 2, its decimals, and its bounds.
+_MEANS = {"INCLINATION": (8, 4, 0, 180), "RA_OF_ASC_NODE": (8, 4, 0, 360), "ECCENTRICITY": (9, 7, 0, 0.9999999),
+          "ARG_OF_PERICENTER": (8, 4, 0, 360), "MEAN_ANOMALY": (8, 4, 0, 360), "MEAN_MOTION": (11, 8, 1e-8, 20)}
+
+
+def _messages(content: str, path: Path, problems: list[Problem]) -> list[Elements]:
+    """The satellites of a table or a JSON list of orbit mean-elements messages. Raises ScenarioError."""
+    rows: list[tuple[int, dict[str, object]]]
+    if content.lstrip()[:1] in "[{":
+        try:
+            found = json.loads(content)
+        except (ValueError, RecursionError) as error:
+            said = str(error).splitlines()[0][:80]
+            raise ScenarioError(str(path), [Problem("", said, "is no readable JSON")]) from None
+        rows = [(i, one if isinstance(one, dict) else {}) for i, one in enumerate(
+            found if isinstance(found, list) else [found], 1)]
+    else:
+        table = tables.parse(content, path)
+        rows = [(line, dict(zip(table.header, cells, strict=True))) for line, cells in table.rows]
+    satellites = []
+    for line, row in rows:
+        try:
+            satellites.append(_of_message(line, row))
+        except ValueError as error:
+            problems.append(Problem(*error.args, line))
+    return satellites
+
+
+def _of_message(line: int, row: Mapping[str, object]) -> Elements:
+    """Raises ValueError: place, found, expected."""
+    def number(key: str, low: float, high: float) -> float:
+        try:
+            value = float(tables.finite(str(row[key]).strip()))
+        except (KeyError, ValueError):
+            raise ValueError(key, str(row.get(key, "nothing"))[:40], "expected a number") from None
+        if not low <= value <= high:
+            raise ValueError(key, str(row[key])[:40], f"expected a number from {low:g} to {high:g}")
+        return value
+
+    try:
+        epoch = datetime.fromisoformat(str(row.get("EPOCH")))
+    except ValueError:
+        raise ValueError("EPOCH", str(row.get("EPOCH"))[:40], "expected a time such as 2026-11-26T12:00:00") from None
+    since = epoch.replace(tzinfo=None) - datetime(epoch.year, 1, 1)
+    day = 1 + since / timedelta(days=1)
+    catalogue = int(number("NORAD_CAT_ID", 0, 339_999))
+    high, low = divmod(catalogue, 10_000)
+    name = f"{high if high < 10 else 'ABCDEFGHJKLMNPQRSTUVWXYZ'[high - 10]}{low:04d}"     # Alpha-5 from 100,000 on
+    star = number("BSTAR", -9, 9) if row.get("BSTAR") not in (None, "") else 0.0
+    power = 0 if star == 0 else floor(log10(abs(star))) + 1
+    drag = f"{'-' if star < 0 else ' '}{min(99999, round(abs(star) * 10.0 ** (5 - power))):05d}{power:+d}"
+    first = f"1 {name}U {'':8} {epoch.year % 100:02d}{day:012.8f}  .00000000  00000+0 {drag} 0    0"
+    means = {key: f"{number(key, least, most):{width}.{decimals}f}"
+             for key, (width, decimals, least, most) in _MEANS.items()}
+    means["ECCENTRICITY"] = means["ECCENTRICITY"][2:]               # its decimals alone
+    second = f"2 {name} {' '.join(means.values())}    0"
+    said = str(row.get("OBJECT_NAME") or f"sat{catalogue}").strip()
+    if "->" in said:
+        raise ValueError("OBJECT_NAME", said[:40], 'expected a name without "->", which rules use')
+    return Elements(said, *(one + str(checksum(one + "0")) for one in (first, second)), line)
 
 
 def _wrong(number: int, text: str, kind: str, first: str) -> Iterator[Problem]:
