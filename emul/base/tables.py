@@ -125,7 +125,7 @@ def _is_unit(text: str) -> bool:
 
 
 @dataclass
-class Table:
+class TextTable:
     """A file's rows: `header`, and `rows` of (line, cells). Problems found while parsing gather in `problems`."""
 
     path: Path
@@ -202,7 +202,7 @@ class Table:
             raise ScenarioError(str(self.path), sorted(self.problems, key=lambda p: p.line or 0)[:_ENOUGH])
 
 
-def rows(path: Path, most: int = MOST_BYTES) -> Table:
+def rows(path: Path, most: int = MOST_BYTES) -> TextTable:
     """The header of a file of at most `most` bytes and its rows, each as long as the header. Raises ScenarioError."""
     try:
         return parse(read_text(path, most), path)
@@ -210,19 +210,19 @@ def rows(path: Path, most: int = MOST_BYTES) -> Table:
         raise ScenarioError(str(path), [Problem("", error.strerror or "unreadable", "expected a CSV file")]) from None
 
 
-def parse(text: str, path: Path) -> Table:
+def parse(text: str, path: Path) -> TextTable:
     """As `rows`, of a text; `path` heads the errors."""
     try:
         found = list(records(text))
     except NoTable as error:
         raise ScenarioError(str(path), [error.problem]) from None
     if not found:
-        return Table(path, [], [])
+        return TextTable(path, [], [])
     first, header = found[0]
     while header and not header[-1]:            # a separator at the end of the line
         header.pop()
     width = len(header)
-    table = Table(path, header, found[1:], header_line=first)
+    table = TextTable(path, header, found[1:], header_line=first)
     for number, cells in table.rows:
         if len(cells) > width and not any(cells[width:]):
             del cells[width:]
@@ -232,7 +232,7 @@ def parse(text: str, path: Path) -> Table:
     return table
 
 
-def read(path: Path, *forms: Sequence[str]) -> Table:
+def read(path: Path, *forms: Sequence[str]) -> TextTable:
     """The rows of a file whose header has the columns of one of `forms`, in any order. Raises ScenarioError.
 
     A column of a form ending in "=" has a unit, the first of those behind it as a rule: "t=s" stands for t, t_s, t_ms,
@@ -340,7 +340,7 @@ def in_short(error: ScenarioError) -> tuple[str, str]:
     return f"{error.file}: {where}", first.expected + more
 
 
-def ascending(found: Table, name: str, times: Sequence[int | float | None], *, least: int | float = 0) -> None:
+def ascending(found: TextTable, name: str, times: Sequence[int | float | None], *, least: int | float = 0) -> None:
     """Note a problem for the first row unless it is `least`, and for each that is not above the one before."""
     before: int | float | None = None
     column = found.find(name) or name

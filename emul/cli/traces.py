@@ -13,7 +13,7 @@ from emul.base.errors import Problem, ScenarioError
 from emul.cli.options import Json, app
 
 if TYPE_CHECKING:
-    from emul.network.models.traceformats import Columns, Trace
+    from emul.network.models.traceformats import Trace, TraceColumns
 
 trace = typer.Typer(no_args_is_help=True, help="Traces of bandwidth and of availability.")
 app.add_typer(trace, name="trace")
@@ -39,7 +39,7 @@ def summarise(file: TraceFile, format: Format = None, name: Name = None, time: T
     availability how much of the time its nodes are there, and for how long."""
     from emul.base.units import bandwidth_bps, format_bandwidth
     from emul.network.models.churn import availability_summary, holds_availability, read_availability
-    from emul.network.models.traceformats import Columns
+    from emul.network.models.traceformats import TraceColumns
     from emul.network.models.traces import text_of
     from emul.network.models.tracetools import PERCENTILES, summary
 
@@ -51,7 +51,7 @@ def summarise(file: TraceFile, format: Format = None, name: Name = None, time: T
         there = availability_summary(read_availability(file))
         _print(json.dumps(asdict(there), indent=1) if as_json else there.lines())
         return
-    trace = _read(file, format, Columns(name, time, column, gaps))
+    trace = _read(file, format, TraceColumns(name, time, column, gaps))
     found = summary(trace, thresholds)
     if as_json:
         print(json.dumps(asdict(found), indent=1))
@@ -78,7 +78,7 @@ def _print(lines: str | list[tuple[str, str]]) -> None:
         print(f"{head:{width}}  {text}")
 
 
-def _read(file: Path, format: str | None, columns: Columns) -> Trace:
+def _read(file: Path, format: str | None, columns: TraceColumns) -> Trace:
     """The trace, if the options fit the format. Raises BadParameter, ScenarioError."""
     from emul.network.models.traces import TraceSpec, misplaced
 
@@ -95,13 +95,13 @@ def convert(file: TraceFile, out: Out, to: To = None, format: Format = None, nam
     """Write a trace in another format, or at a coarser step."""
     from emul.base.units import duration_ns
     from emul.network.models import churn
-    from emul.network.models.traceformats import Columns
+    from emul.network.models.traceformats import TraceColumns
     from emul.network.models.tracetools import resampled
 
     if to == "availability":
         _write(out, churn.availability_csv(churn.read_availability(file)))
         return
-    found = _read(file, format, Columns(name, time, column, gaps))
+    found = _read(file, format, TraceColumns(name, time, column, gaps))
     if step is not None:
         try:
             found = resampled(found, max(1, duration_ns(step)))

@@ -200,7 +200,7 @@ def _read(file: Path, stamp: tuple[int, int] | None) -> Realisation:
     return reading.finish()
 
 
-def _header(table: tables.Table) -> list[str]:
+def _header(table: tables.TextTable) -> list[str]:
     """The columns by their names in COLUMNS, or with another unit, `start_ms`. Raises ScenarioError."""
     missing = [name for name in ("source", "destination", "what", "value") if name not in table.header]
     bare = [name.rpartition("_")[0] if name.startswith(("start_", "end_")) else name for name in table.header]

@@ -15,7 +15,7 @@ from emul.base.files import read_limited, read_text
 PLAIN = "t_s,loss,name\n0,0.5,a\n1.5,0,b\n"
 
 
-def columns(table: tables.Table) -> tuple[list[int | None], list[float | None], list[str | None]]:
+def columns(table: tables.TextTable) -> tuple[list[int | None], list[float | None], list[str | None]]:
     found = table.durations("t"), table.shares("loss"), table.column("name", str)
     table.check()
     return found

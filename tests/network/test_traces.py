@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emul.base.errors import ScenarioError
-from emul.network.models.traceformats import FORMATS, Columns, formatted, parse_trace
+from emul.network.models.traceformats import FORMATS, TraceColumns, formatted, parse_trace
 from emul.network.models.traces import TraceSpec, problem, read_trace
 
 S = 10**9
@@ -141,7 +141,7 @@ TWO_STREAMS = IPERF.replace("[  5]", "[  7]") + IPERF.replace("[  5]", "[SUM]").
         for t, rate, omitted in ((0, 1e9, "true"), (1, 1e7, "false"), (2.0, 5e6, "false"))) + "]}",
      {}, [0, 1], [10, 5], 2)])
 def test_traces_as_they_lie_about_are_read_from_their_first_row_on(format, text, columns, seconds, mbps, length):
-    trace = parse_trace(text, "t", format, columns=Columns(**columns))
+    trace = parse_trace(text, "t", format, columns=TraceColumns(**columns))
     assert [t / S for t in trace.times_ns] == seconds
     assert [rate / 1e6 for rate in trace.rates_bps] == mbps
     assert trace.length_ns == length * S

@@ -269,7 +269,7 @@ class _PlanReading:
             if line is not None:
                 while header and not header[-1]:        # a separator at the end of the line
                     header.pop()
-                places, parse = self._columns(tables.Table(self._path, header, [], header_line=line))
+                places, parse = self._columns(tables.TextTable(self._path, header, [], header_line=line))
                 for line, cells in rows:
                     if len(cells) < len(header) or any(cells[len(header):]):
                         self.wrong(line, "", f"{len(cells)} values", f"expected {len(header)}, as the header has")
@@ -295,7 +295,7 @@ class _PlanReading:
             raise ScenarioError(str(self._path), sorted(self._problems, key=lambda one: one.line or 0)[:_ENOUGH])
         return self._links
 
-    def _columns(self, table: tables.Table) -> tuple[list[int], list[Callable[[str], int]]]:
+    def _columns(self, table: tables.TextTable) -> tuple[list[int], list[Callable[[str], int]]]:
         """(the places of the six columns, what reads the four of them that are numbers). Raises ScenarioError."""
         names = ("start", "end", "source", "destination", "rate", "latency")
         titles = [table.find(name) for name in names]

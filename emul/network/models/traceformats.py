@@ -80,7 +80,7 @@ class Trace:
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class TraceColumns:
     """The choice that a scenario makes of a file's columns; None: it makes none.
 
     name: which trace of a CSV file with several. time, column: those of the times and of the rates, with their units
@@ -97,14 +97,15 @@ class Columns:
 GAPS = ("hold", "off")
 
 
-def parse_trace(text: str, file: str, format: str, name: str | None = None, columns: Columns | None = None) -> Trace:
+def parse_trace(text: str, file: str, format: str, name: str | None = None,
+                columns: TraceColumns | None = None) -> Trace:
     """The trace in a text in one of FORMATS; `file` heads the errors. name: which of a CSV file with several.
 
     Raises ScenarioError with the lines.
     """
     found: list[Problem] = []
     try:
-        trace = _PARSERS[format](text, columns or Columns(name), found)
+        trace = _PARSERS[format](text, columns or TraceColumns(name), found)
     except tables.NoTable as error:
         found.append(error.problem)
         trace = None
@@ -121,7 +122,7 @@ def few(found: list[Problem]) -> list[Problem]:
     return [*found[:_MOST_PROBLEMS], Problem("", "", f"and {more} more")] if more > 0 else found
 
 
-def _mahimahi(text: str, columns: Columns, found: list[Problem]) -> Trace | None:
+def _mahimahi(text: str, columns: TraceColumns, found: list[Problem]) -> Trace | None:
     stamps: list[int] = []
     for number, raw in enumerate(text.splitlines(), 1):
         line = raw.strip()
@@ -144,7 +145,7 @@ def _mahimahi(text: str, columns: Columns, found: list[Problem]) -> Trace | None
     return Trace(tuple(times), tuple(rates), length, length, tuple(stamps))
 
 
-def _simgrid(text: str, columns: Columns, found: list[Problem]) -> Trace | None:
+def _simgrid(text: str, columns: TraceColumns, found: list[Problem]) -> Trace | None:
     """ProfileBuilder of SimGrid 3.32 and later: LOOPAFTER x repeats x seconds after the last time, PERIODICITY p after
     p seconds. Of two values at one time the later counts."""
     points: dict[int, int] = {}
@@ -211,7 +212,7 @@ _EPOCHS = ((10**9, 10**9), (10**12, 10**6), (10**15, 10**3), (10**18, 1))     # 
 _S = 10**9
 
 
-def _csv(text: str, columns: Columns, found: list[Problem]) -> Trace | None:
+def _csv(text: str, columns: TraceColumns, found: list[Problem]) -> Trace | None:
     table = tables.parse(text, Path())
     if not table.rows:
         found.append(Problem("", "no row" if table.header else "an empty file",
@@ -258,7 +259,7 @@ def _without_gaps(rows: list[tuple[int, int]], gaps: str | None) -> list[tuple[i
     return [(t, 0) if rate < 0 else (t, rate) for t, rate in rows if rate >= 0 or gaps == "off"]
 
 
-def _chosen(table: tables.Table, said: str | None, key: str, words: tuple[str, ...],
+def _chosen(table: tables.TextTable, said: str | None, key: str, words: tuple[str, ...],
             unit_of: Callable[[str], Fraction | None]) -> tuple[str, Fraction | None]:
     """(column, ns or bit/s in one of its unit; None: units in the values): the one that is said, else the only one that
     it can be. Raises ScenarioError."""
@@ -300,13 +301,13 @@ def _chosen(table: tables.Table, said: str | None, key: str, words: tuple[str, .
     return place, factor
 
 
-def _first_bare(table: tables.Table, column: str) -> str | None:
+def _first_bare(table: tables.TextTable, column: str) -> str | None:
     """The first cell of a column that is a plain number, but 0, which needs no unit."""
     at = table.header.index(column)
     return next((cells[at] for _, cells in table.rows if re.fullmatch(_NUMBER, cells[at]) and float(cells[at])), None)
 
 
-def _instants(table: tables.Table, column: str, unit: Fraction | None) -> Callable[[str], int]:
+def _instants(table: tables.TextTable, column: str, unit: Fraction | None) -> Callable[[str], int]:
     """A function that reads a column of times in ns: of its unit, dates, or, without a unit, times of the Unix epoch.
     Raises ScenarioError where there is no unit."""
     first = _first_bare(table, column)
@@ -330,7 +331,7 @@ def _instants(table: tables.Table, column: str, unit: Fraction | None) -> Callab
     return read
 
 
-def _rate_of(table: tables.Table, column: str, unit: Fraction | None, gaps: str | None) -> Callable[[str], int]:
+def _rate_of(table: tables.TextTable, column: str, unit: Fraction | None, gaps: str | None) -> Callable[[str], int]:
     """A function that reads a column of rates in bit/s; -1 stands for none. Raises ScenarioError where there is no
     unit."""
     first = _first_bare(table, column)
@@ -361,7 +362,7 @@ def names_in(text: str) -> list[str | None]:
 # --- other programs' logs -------------------------------------------------------------------------------------------
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
+class _Measured:
     """A rate that was measured from begin to end."""
 
     line: int | None
@@ -370,7 +371,7 @@ class _Piece:
     bps: int
 
 
-def _plain(text: str, columns: Columns, found: list[Problem]) -> Trace | None:
+def _plain(text: str, columns: TraceColumns, found: list[Problem]) -> Trace | None:
     """Two columns without a header, seconds and Mbit/s: Pensieve's "cooked" traces. A rate holds from its time on."""
     rows: list[tuple[int, int]] = []
     for line, cells in tables.records(text, blanks=True):
@@ -394,7 +395,7 @@ def _plain(text: str, columns: Columns, found: list[Problem]) -> Trace | None:
     return Trace(tuple(t - kept[0][0] for t, _ in kept), tuple(r for _, r in kept), rows[-1][0] - kept[0][0])
 
 
-def _bytelog(text: str, columns: Columns, found: list[Problem]) -> Trace | None:
+def _bytelog(text: str, columns: TraceColumns, found: list[Problem]) -> Trace | None:
     """Six columns without a header, as in the logs of 3G in Norway (Riiser et al., MMSys 2013) and of 4G in Ghent (van
     der Hooft et al., 2016): time of day, ms since the start, latitude, longitude, bytes and ms since the last row.
     """
@@ -409,16 +410,16 @@ def _bytelog(text: str, columns: Columns, found: list[Problem]) -> Trace | None:
         except ValueError as error:
             found.append(Problem("", shown(" ".join(cells)), str(error), line))
             continue
-        pieces.append(_Piece(line, round((end - took) * _MS), round(end * _MS), round(size * 8000 / took)))
+        pieces.append(_Measured(line, round((end - took) * _MS), round(end * _MS), round(size * 8000 / took)))
     return None if found else _joined(pieces, columns.gaps, found)
 
 
 _INTERVAL = re.compile(r"\[ *(SUM|\d+)\]\s*([\d.]+)\s*-\s*([\d.]+)\s+sec\s+[\d.]+ ?\w+\s+([\d.]+) ?(\w+/sec)(.*)")
 
 
-def _iperf(text: str, columns: Columns, found: list[Problem]) -> Trace | None:
+def _iperf(text: str, columns: TraceColumns, found: list[Problem]) -> Trace | None:
     """iperf3's JSON (`intervals[].sum`, those that it has omitted left out), or what iperf writes for people."""
-    pieces: list[_Piece] = []
+    pieces: list[_Measured] = []
     if text.lstrip()[:1] == "{":
         try:
             content = json.loads(text)
@@ -428,7 +429,7 @@ def _iperf(text: str, columns: Columns, found: list[Problem]) -> Trace | None:
                     begin, end, rate = (float(each[key]) for key in ("start", "end", "bits_per_second"))
                     if not (0 <= begin < end < 1e9 and 0 <= rate < 1e18):
                         raise ValueError(f"{begin} to {end} s, {rate} bit/s")
-                    pieces.append(_Piece(None, round(begin * _S), round(end * _S), round(rate)))
+                    pieces.append(_Measured(None, round(begin * _S), round(end * _S), round(rate)))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             found.append(Problem("intervals", f"{type(error).__name__}: {error}"[:80],
                                  "expected the JSON of iperf3 -J, with intervals[].sum"))
@@ -446,11 +447,11 @@ def _iperf(text: str, columns: Columns, found: list[Problem]) -> Trace | None:
                 found.append(Problem("", shown(match[0]), "expected rates in bits/sec of one stream, or of [SUM]",
                                      number))
                 return None
-            pieces.append(_Piece(number, round(start * _S), round(stop * _S), round(speed * factor)))
+            pieces.append(_Measured(number, round(start * _S), round(stop * _S), round(speed * factor)))
     return _joined(pieces, columns.gaps, found)
 
 
-def _joined(pieces: list[_Piece], gaps: str | None, found: list[Problem]) -> Trace | None:
+def _joined(pieces: list[_Measured], gaps: str | None, found: list[Problem]) -> Trace | None:
     """Pieces one after the other, the first at 0. A twentieth of a piece between two is no gap: clocks are not so
     exact."""
     if not pieces:
@@ -504,7 +505,7 @@ def shown(text: str) -> str:
     return f'"{clean if len(clean) <= 40 else clean[:37] + "..."}"'
 
 
-_PARSERS: dict[str, Callable[[str, Columns, list[Problem]], Trace | None]] = {
+_PARSERS: dict[str, Callable[[str, TraceColumns, list[Problem]], Trace | None]] = {
     "csv": _csv, "mahimahi": _mahimahi, "simgrid": _simgrid, "plain": _plain, "bytelog": _bytelog, "iperf": _iperf}
 
 

@@ -16,7 +16,7 @@ from emul.base.files import read_limited, read_text
 from emul.base.streams import key64, uniform_at
 from emul.base.tables import in_short, stamp
 from emul.network.models.profiles import PiecewiseConstant
-from emul.network.models.traceformats import FORMATS, GAPS, Columns, Trace, looks_like, names_in, parse_trace
+from emul.network.models.traceformats import FORMATS, GAPS, Trace, TraceColumns, looks_like, names_in, parse_trace
 
 _STARTS = 64            # times at which a drawn trace may begin, equally far apart: links that drew the same share it
 _SUFFIXES = {".csv": "csv", ".tsv": "csv", ".up": "mahimahi", ".down": "mahimahi", ".mahimahi": "mahimahi",
@@ -30,7 +30,7 @@ class TraceSpec:
     name: which trace of a CSV file with several. sha256: of the contents as they were, checked where it is given.
     drawn: each link has one of the file's traces, or the one called `name`, from a time of its own on; it then begins
     anew at its end. Both are drawn by the seed and the names of the link's ends (`of`). start_ns: that time. time,
-    column, gaps: as in `Columns`.
+    column, gaps: as in `TraceColumns`.
     """
 
     file: Path
@@ -68,7 +68,7 @@ class TraceSpec:
         return self._named(self.name)
 
     def _named(self, name: str | None) -> Trace:
-        return read_trace(self.file, self.format, columns=Columns(name, self.time, self.column, self.gaps))
+        return read_trace(self.file, self.format, columns=TraceColumns(name, self.time, self.column, self.gaps))
 
     def service(self) -> PiecewiseConstant:
         """Of a trace that is not `drawn`. Raises ScenarioError."""
@@ -185,16 +185,17 @@ def _no_format(path: Path, kind: str | None) -> tuple[str, str]:
     return "missing" if kind is None else repr(kind), f"expected one of {', '.join(FORMATS)}{looks}"
 
 
-def read_trace(path: Path, format: str | None = None, name: str | None = None, columns: Columns | None = None) -> Trace:
+def read_trace(path: Path, format: str | None = None, name: str | None = None,
+               columns: TraceColumns | None = None) -> Trace:
     """The trace in a file; `name`: the one to take of a CSV file with several. Raises ScenarioError with its lines."""
     kind = format or format_of(path)
     if kind not in FORMATS:
         raise ScenarioError(str(path), [Problem("format", *_no_format(path, kind))])
-    return _read(path, kind, columns or Columns(name), stamp(path))
+    return _read(path, kind, columns or TraceColumns(name), stamp(path))
 
 
 @lru_cache(maxsize=512)                 # a rule's trace is asked for by every link that it matches
-def _read(path: Path, kind: str, columns: Columns, stamp: tuple[int, int] | None) -> Trace:
+def _read(path: Path, kind: str, columns: TraceColumns, stamp: tuple[int, int] | None) -> Trace:
     return parse_trace(text_of(path), str(path), kind, columns=columns)
 
 
