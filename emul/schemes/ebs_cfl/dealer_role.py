@@ -69,6 +69,7 @@ class Dealing:
     rows: Mapping[int, Array] = field(default_factory=dict)     # client -> R_i
     attempt: int = 0
     mended: bool = False
+    asked: int = 0                              # questions for keys
 
 
 async def dealer(node: Node, d: Masking) -> None:
@@ -80,7 +81,7 @@ async def dealer(node: Node, d: Masking) -> None:
     async for round_ in node.rounds(of=node.server):
         with round_:
             session = Dealing(s.keys)
-            while (request := await asked(node, d, shape)) is not None:
+            while (request := await asked(node, d, shape, session)) is not None:
                 if isinstance(request, References):
                     s.h, s.version = request.h, request.version
                 elif isinstance(request, Wanted):
@@ -91,18 +92,23 @@ async def dealer(node: Node, d: Masking) -> None:
                     await mend(node, d, session, request.clients.tolist(), round_)
 
 
-async def asked(node: Node, d: Masking, shape: Shape) -> Request | None:
+async def asked(node: Node, d: Masking, shape: Shape, session: Dealing) -> Request | None:
     """The next question of the server in this round; None: there is none."""
     def sound(message: Message) -> None:
         if isinstance(message, References):
             shaped(h=(shape.clusters, shape.length))(message)
         elif isinstance(message, Wanted):
             ascending("whose", message.whose, range(shape.clients))
+            # A server asks at most once for each client, and again for what was lost. Each answer is work of the
+            # dealer, so a flood of questions must end somewhere.
+            demand(session.asked < 4 * shape.clients + 4, f"asked {session.asked} times in this round")
+            session.asked += 1
         elif isinstance(message, Participants):
             ascending("clients", message.clients, range(shape.clients))
             demand(len(message.clients) >= 2, "clients: fewer than 2")
         elif isinstance(message, Missing):
             ascending("clients", message.clients, range(shape.clients))
+            demand(len(message.clients) >= 1, "clients: nobody")
 
     kinds = (References, Wanted, Participants, Missing)
     if d.dealer_timeout_s is not None:

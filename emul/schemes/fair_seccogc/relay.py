@@ -77,6 +77,8 @@ async def opening(node: Node, design: Design, m: GroupMember, timeout_s: float |
 
 def of_server(node: Node, m: GroupMember, message: Message) -> None:
     """Raise ProtocolViolation unless the model has its size, and keys are sound, different, and one's own as it was."""
+    if isinstance(message, (Model, Continue)):
+        demand(message.version >= 0, f"version: {message.version}, expected 0 or more")     # -1: no model has come
     if isinstance(message, Model):
         shaped(parameters=(node.task.dimension,))(message)
     elif isinstance(message, KeyRing) and m.own is not None:
