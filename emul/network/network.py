@@ -410,14 +410,14 @@ class Network:
             number = back.number
         else:
             number = self._flows.link(rate, profile) if p.medium is None else self._member(u, v, p, rate, profile)
-        tcp, mean = p.transport, p.bandwidth_bps
+        tcp = p.transport
         fates = None
         if isinstance(tcp, TcpStack):
             fates = PacketFates(self._seed, self.names[u], self.names[v], self.names, self._realisation)
         return FlowLink(self._flows, number, u, v, delay if there is None else there,
                         rate if profile is None else "profile", lost,
                         p.overhead_bytes, p.mtu, tcp if isinstance(tcp, (TcpStack, TcpCap)) else None, fates,
-                        None if mean is None else float(mean), load, there, self._handovers(u, v))
+                        load, there, self._handovers(u, v))
 
     def _handovers(self, u: int, v: int) -> Handovers | None:
         """The handovers at which flows on the link begin anew; None: they go on where they were, or there are none."""
@@ -478,7 +478,7 @@ class Network:
         number = flows.link(plain, profile)
         tcp = p.transport if isinstance(p.transport, (TcpStack, TcpCap)) else None
         return FlowLink(flows, number, u, v, typical_ns(p.latency_ns), plain if profile is None else "profile", None,
-                        p.overhead_bytes, p.mtu, tcp, None, None if rate is None else float(rate))
+                        p.overhead_bytes, p.mtu, tcp)
 
     @property
     def flows(self) -> Flows:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -62,7 +63,7 @@ def link_of(flows: Flows, steps: Steps, traced: bool, src: int = 1, fates: Any =
     profile = PiecewiseConstant([at for at, _ in steps], [bps for _, bps in steps]) if traced else None
     number = flows.link(None if profile else steps[0][1], profile)
     return FlowLink(flows, number, src, src + 1, 0, "profile" if profile else steps[0][1], None, HEADERS, MSS, stack,
-                    fates, profile.mean_bps if profile else None)
+                    fates)
 
 
 class Losing:
@@ -305,3 +306,79 @@ def test_a_crash_in_slow_start_begins_with_the_initial_window_again(sharing: str
             flows.forget(0)                 # the third train, 40 packets, is acknowledged at 300 ms
         found.append(drive(flows, link)["message"] // (100 * MS))
     assert found == [4, 5]
+
+
+# --- the rates while a train is under way -----------------------------------------------------------------------------
+
+Hop = tuple[int, float | None, int | None]          # latency ns, bit/s, buffer
+Sent = Sequence[tuple[int, int, slice]]             # at ns, bytes, over these links
+
+
+def there(sharing: Any, hops: Sequence[Hop], sent: Sent, tcp: TcpStack, how: str, far: Sequence[int]) -> list[int]:
+    """When each message is there, over links of these rates: as numbers; as traces that change after 1,000 s to `far`;
+    or as faults that set them at 0, in place of `far`."""
+    flows = Flows(sharing)
+    links = []
+    for place, (latency, bps, buffer) in enumerate(hops):
+        stack, traced = replace(tcp, buffer_bytes=buffer), how == "trace" and bps is not None
+        profile = PiecewiseConstant([0, 1000 * S], [int(bps or 0), far[place]]) if traced else None
+        rate = far[place] if how == "set" and bps is not None else bps
+        links.append(FlowLink(flows, flows.link(None if traced else rate, profile), place, place + 1, latency,
+                              "profile" if traced else rate, None, HEADERS, MSS, stack))
+        if rate is not bps:
+            links[-1].change(0, bandwidth_bps=bps)
+    through: dict[int, int] = {}
+    rows = [links[over] for _, _, over in sent]
+    waiting = sorted((at + sum(link.latency_ns for link in row), number, size)
+                     for number, ((at, size, _), row) in enumerate(zip(sent, rows, strict=True)))
+    while waiting or flows.next_change() is not None:
+        due = flows.next_change()
+        if waiting and (due is None or waiting[0][0] <= due):
+            at, number, size = waiting.pop(0)
+            row = rows[number]
+            flows.start(at, number, size, True, row, sum(link.latency_ns for link in row), (row[0].src, row[-1].dst))
+            continue
+        assert due is not None
+        through |= {item: due for item, _, _, _ in flows.advance(due)}
+    return [through[number] for number in range(len(sent))]
+
+
+@by_sharing
+@pytest.mark.parametrize("how", ["trace", "set"])
+def test_a_rate_that_stays_while_messages_are_under_way_is_that_rate_whatever_it_is_later(sharing: str,
+                                                                                         how: str) -> None:
+    for seed in range(40):
+        draw = Random(seed)
+        hops = [(draw.choice([5, 20, 60]) * MS, draw.choice([None, *(int(10 ** draw.uniform(5.7, 8)) for _ in "five!")]),
+                 draw.choice([None, None, 20_000, 60_000, 150_000])) for _ in range(draw.randint(1, 3))]
+        tcp = TcpStack(congestion=draw.choice(["cubic", "reno"]), hystart=draw.random() < 0.5,
+                       initial_window=draw.choice([10, 40]))
+        sent = [(draw.randint(0, 500) * MS, draw.choice([2000, 30_000, 200_000, 1_500_000]),
+                 slice(draw.randrange(len(hops)), None)) for _ in range(draw.randint(1, 5))]
+        far = [int(10 ** draw.uniform(5, 9)) for _ in hops]
+        assert there(sharing, hops, sent, tcp, how, far) == pytest.approx(
+            there(sharing, hops, sent, tcp, "number", far), rel=1e-4)
+
+
+@by_sharing
+@pytest.mark.parametrize("first_bps", [None, 10**8])
+@pytest.mark.parametrize("traced", [True, False], ids=["trace", "faults"])
+def test_messages_in_one_train_end_when_their_own_bytes_are_through(sharing: str, first_bps: int | None,
+                                                                    traced: bool) -> None:
+    """Bytes in a queue, one after the other, at the rates that the link has; the window is never in the way."""
+    for seed in range(10):
+        draw = Random(seed)
+        steps = [(0, 10**6), (draw.randint(200, 900) * MS, draw.choice([3 * 10**5, 10**7])),
+                 (draw.randint(901, 3000) * MS, 4 * 10**6)]
+        sizes = [draw.choice([700, 20_000, 60_000, 150_000]) for _ in range(8)]
+        flows = Flows(sharing)
+        link = link_of(flows, steps, traced, initial_window=10_000)
+        own = FlowLink(flows, flows.link(first_bps), 0, 1, 0, first_bps, None, HEADERS, MSS, link.stack)
+        for number, size in enumerate(sizes):
+            flows.start(0, number, size, True, [own, link], 10 * MS, (0, 2))
+        found = drive(flows, link, [] if traced else steps[1:])
+        expected = 0.0
+        for number, size in enumerate(sizes):
+            expected = left(steps, expected, size + -(-size // MSS) * HEADERS)
+            packet_ns = 8e9 * (MSS + HEADERS) / min(bps for _, bps in steps)
+            assert abs(found[number] - expected) < 2 * packet_ns, (seed, number)

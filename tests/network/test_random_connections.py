@@ -138,7 +138,7 @@ def directions(draw: st.DrawFn, flows: Flows, i: int, stack: TcpStack, losses: b
         fates = PacketFates(draw(st.integers(0, 9)), *names, NODES)
         lost = outage(OutageSpec(p=p, per="packet"), 3, *names) if p else None
         link = FlowLink(flows, number, 0, 1, draw(st.integers(0, 80 * MS)), "profile" if profile else rate, lost,
-                        HEADERS, MSS, replace(stack, buffer_bytes=buffer), fates, profile.mean_bps if profile else None)
+                        HEADERS, MSS, replace(stack, buffer_bytes=buffer), fates)
         made.append(Line(link, number, steps, finite, fates))
     link = made[0].link
     events: list[Any] = []

@@ -229,6 +229,11 @@ class TcpConnection:
         return start + min(train.packets, self.tcp.delayed_ack) * max(s, LEAST_S) + self.rtt_ns
 
     @property
+    def due(self) -> int:
+        """About so many packets are in the next train, 1 at least."""
+        return max(1, min(int(self._window), self._written - self._next + len(self._again)))
+
+    @property
     def unsent(self) -> bool:
         """True if anything waits to be sent, for the first time or again."""
         return self._written > self._next or bool(self._again)

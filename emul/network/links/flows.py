@@ -32,7 +32,9 @@ from emul.network.links.fluid import Fluid
 from emul.network.links.link import GIVEN_BACK, HERE, InFlight, Left
 from emul.network.links.queues import Queues, QueueSenders
 from emul.network.links.senders import Ends, Sender, Senders, stack_of
+from emul.network.links.service import WORK_PER_BYTE
 from emul.network.links.shares import RateProfile
+from emul.network.links.stalls import LEAST_NS, of_profile, stalled_ns
 from emul.network.links.transport import TcpCap
 from emul.network.models.chains import PacketChain
 from emul.network.models.contacts import INFINITE_BPS, Contacts, Fate
@@ -72,7 +74,6 @@ class FlowLink:
         "latency_ns",
         "load",
         "mtu",
-        "nominal_bps",
         "number",
         "overhead_bytes",
         "packet_loss",
@@ -85,7 +86,7 @@ class FlowLink:
     def __init__(self, flows: Flows, number: int, src: int, dst: int, latency: int | Delay | Contacts = 0,
                  bandwidth_bps: float | Literal["profile"] | None = None, outage: Outage | None = None,
                  overhead_bytes: int = 0, mtu: int | None = None, tcp: TcpCap | TcpStack | None = None,
-                 fates: PacketFates | None = None, mean_bps: float | None = None,
+                 fates: PacketFates | None = None,
                  load: LinkLoad | None = None, contacts: Contacts | None = None, handovers: Handovers | None = None):
         self.load = load                        # background traffic; both directions of one medium have the same
         self._flows = flows
@@ -102,10 +103,6 @@ class FlowLink:
         self.built_ns = self.latency_ns
         self._bandwidth: Any = "infinite" if bandwidth_bps is None else bandwidth_bps
         self._own: Own | str = "profile"        # the rate that faults leave it, of which a load takes its part
-        # by these a route's slowest link is found; `mean_bps` is that of a profile
-        self.nominal_bps: float = inf if bandwidth_bps is None else 0.0
-        if bandwidth_bps is not None:
-            self.nominal_bps = (mean_bps or inf) if bandwidth_bps == "profile" else bandwidth_bps
         self.tcp = tcp if isinstance(tcp, TcpCap) else None
         self.stack = tcp if isinstance(tcp, TcpStack) else None
         self.agreed = agreed(tcp)
@@ -162,6 +159,29 @@ class FlowLink:
         """The latency that the rest of a message pays which comes to the link anew: the typical one, of those that are
         drawn."""
         return self._latency.latency_at(now) if isinstance(self._latency, Contacts) else self.typical_ns
+
+    def rate_bps(self, now: int, size_bytes: int) -> float:
+        """Its rate while so many bytes pass it from `now` on; inf: it has no bound.
+
+        Of one that varies, the mean without the times at which it stands still, as connections leave these out.
+        """
+        bandwidth = self._bandwidth
+        if isinstance(bandwidth, (int, float)):
+            return bandwidth
+        if bandwidth == "infinite":
+            return inf
+        profile = self._medium.profile(self.number) if bandwidth == "profile" else bandwidth
+        rate: float = profile.rate_at(now)
+        change = profile.next_change(now)
+        if change is None or rate * (change - now) >= size_bytes * WORK_PER_BYTE or not hasattr(profile, "finish"):
+            return rate
+        end = profile.finish(now, size_bytes)
+        if end >= NEVER:
+            return rate
+        took = end - now
+        if took >= LEAST_NS:
+            took -= stalled_ns([of_profile(profile, now, end)], now, end)
+        return size_bytes * WORK_PER_BYTE / took if took > 0 else inf
 
     def transmits(self, now: int) -> bool:
         """True if it has a contact now, or needs none."""

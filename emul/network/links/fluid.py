@@ -170,6 +170,10 @@ class Fluid:
             return float(place.profile.rate_at(now_ns))
         return place.bandwidth_bps
 
+    def profile(self, link: int) -> RateProfile | None:
+        """What says the rate of a link that no `change` has set."""
+        return self._link(link).profile
+
     def stalls(self, link: int) -> Sequence[Stall]:
         """The times at which the link stood still while it was in use, ascending."""
         return self._link(link).stalls

@@ -22,6 +22,7 @@ from emul.network.links.stalls import LEAST_NS, Stall, note_stall, of_profile, s
 from emul.network.links.tcp import MSS_BYTES
 from emul.network.models.profiles import NEVER, VaryingRate
 
+_ROUNDED = 1e-3         # bytes: their sums are floats
 PIECE = 8               # packets: with whole trains long flows are 31 % off, with pieces 11 %
 
 
@@ -36,7 +37,7 @@ class TrainQueue:
     def __init__(self, rate_bps: float | None, profile: VaryingRate | None):
         self.rate_bps = rate_bps
         self.profile = profile              # of the rate; None: `rate_bps` says it
-        self._given = profile
+        self.given = profile                # as it is without the changes of faults
         self._last_bps = rate_bps or 0.0    # the last that was not 0
         self._changed_ns = 0                # the time of the last change
         self._stalls: list[Stall] = []      # those that changes of its bandwidth made
@@ -57,13 +58,24 @@ class TrainQueue:
         """The time of each of `count` packets served from `at` on; on a link that stands still, at its last rate."""
         rate = self.rate_bps
         if self.profile is not None:
-            end = self.profile.finish(ceil(at), ceil(count * packet_bytes))
-            if end < NEVER:
-                return max(LEAST_S, (end - at) / count)
-            rate = 0.0
+            rate = self.profile.rate_at(int(at))
+            if not rate or not self.steady(at, at + count * packet_bytes * WORK_PER_BYTE / rate):
+                end = self.profile.finish(ceil(at), ceil(count * packet_bytes))
+                if end < NEVER:
+                    return max(LEAST_S, (end - at) / count)
+                rate = 0.0
         if rate is None:
             return LEAST_S
         return packet_bytes * WORK_PER_BYTE / (rate or self._last_bps or 1.0)
+
+    def steady(self, start: float, end: float) -> bool:
+        """True if its rate stays between two times. A trace counts as the constant that it is there, to the ns."""
+        if self.profile is None:
+            return True
+        if start == inf:
+            return False
+        change = self.profile.next_change(int(start))
+        return self.profile.rate_at(int(start)) > 0 and (change is None or change >= end)
 
     def offer(self, now: float, came: float, parts: Sequence[TrainPart], packet_bytes: float, buffer: float) -> Passage:
         """Packets come from `came` on: when they are served as things stand, inf if never, and which are dropped.
@@ -85,7 +97,8 @@ class TrainQueue:
         if self.paused:
             return Passage(inf, inf, passage.dropped)
         size = (count - len(passage.dropped)) * packet_bytes
-        return Passage(begins, self.ends(begins, size, last_of(came, parts), packet_bytes), passage.dropped)
+        end = self.ends(begins, size, last_of(came, parts), packet_bytes)
+        return passage if self.steady(came, end) else Passage(begins, end, passage.dropped)
 
     def change(self, now: int, bandwidth_bps: float | VaryingRate | Literal["infinite", "profile"]) -> None:
         """From `now` on the link has this bandwidth: what has not been served is planned anew."""
@@ -103,8 +116,8 @@ class TrainQueue:
         if self.profile is not None:
             self._last_bps = MSS_BYTES * WORK_PER_BYTE / self.packet_ns(now, MSS_BYTES)
         if not isinstance(bandwidth_bps, (int, float, str)):
-            self._given, bandwidth_bps = bandwidth_bps, "profile"
-        self.profile = self._given if bandwidth_bps == "profile" else None
+            self.given, bandwidth_bps = bandwidth_bps, "profile"
+        self.profile = self.given if bandwidth_bps == "profile" else None
         self.rate_bps = None if isinstance(bandwidth_bps, str) else bandwidth_bps
         self._last_bps = self.rate_bps or self._last_bps
         if stood:
@@ -160,6 +173,22 @@ class InQueue:
     # the train whose acknowledgements let this one go, and how long after its end this one's last packet comes
     released_by: InQueue | None = field(default=None, init=False)
     lag_ns: float = field(default=0.0, init=False)
+    bytes: float = field(init=False)    # of all of them
+
+    def __post_init__(self) -> None:
+        self.bytes = self.left_bytes
+
+    def time_of(self, size_bytes: float, queue: TrainQueue) -> float:
+        """The time when the first `size_bytes` bytes have been served."""
+        left = self.bytes - size_bytes
+        if not self.left_bytes or not left or self.end_ns == inf:
+            return self.end_ns
+        if queue.steady(self.start_ns, self.end_ns):
+            return self.end_ns - (self.end_ns - self.start_ns) * left / self.left_bytes
+        size_bytes = self.left_bytes - left
+        came = self.last_ns - (self.last_ns - self.came_ns) * left / self.bytes
+        return min(self.end_ns, queue.ends(self.start_ns, size_bytes, came, self.tail_bytes)) if size_bytes > 0 else \
+            self.start_ns
 
 
 @dataclass(eq=False)
@@ -173,20 +202,16 @@ class ServedTrain(InQueue):
     acks_ns: float = 0.0                # from its start to the first acknowledgements
     shift_ns: float = 0.0               # the connection takes it to start so much later
     told: bool = False                  # the connection knows that it is served
-    last: InQueue | None = None         # its last piece, if it came in pieces
-    first: InQueue | None = None        # its first piece in the last queue
+    parts: Sequence[InQueue] = ()       # in the last queue, if it came there in pieces
     through: int = 0                    # so many of its pieces are
-    bytes: float = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.bytes = self.left_bytes
-
-    def time_of(self, size_bytes: float) -> float:
-        """The time when its first `size_bytes` bytes have been served."""
-        if not self.left_bytes or self.end_ns == inf:
-            return self.end_ns
-        left = self.bytes - size_bytes
-        return self.end_ns - (self.end_ns - self.start_ns) * left / self.left_bytes
+    def through_at(self, size_bytes: float, queue: TrainQueue) -> float:
+        """The time when its first `size_bytes` bytes have left the last queue."""
+        for part in self.parts or [self]:
+            if size_bytes <= part.bytes + _ROUNDED:
+                return part.time_of(min(size_bytes, part.bytes), queue)
+            size_bytes -= part.bytes
+        return self.end_ns
 
 
 class Queues:
@@ -200,6 +225,10 @@ class Queues:
         """As `Fluid.add_link`."""
         self.queues.append(TrainQueue(bandwidth_bps, profile))
         return len(self.queues) - 1
+
+    def profile(self, link: int) -> VaryingRate | None:
+        """As `Fluid.profile`."""
+        return self.queues[link].given
 
     def change(self, now_ns: int, link: int,
                bandwidth_bps: float | VaryingRate | Literal["infinite", "profile"]) -> None:
@@ -219,8 +248,7 @@ class _Track:
     route: Sequence[TrainQueue]
     pieces: int                         # those that have not come to the last queue
     start_ns: float = inf
-    first: InQueue | None = None        # of those that came there the first
-    last: InQueue | None = None         # and the last
+    there: list[InQueue] = field(default_factory=list)      # those that have
     dropped: list[int] = field(default_factory=list)
     # when it comes, piece, positions: what TCP holds back from the queue of the sender's own link, the next one last
     waiting: list[tuple[float, TrainPart, range]] = field(default_factory=list)
@@ -268,6 +296,7 @@ class QueueSenders(Senders):
 
     def _begin(self, now: int, sender: Sender, following: Next) -> None:
         route = self._route(sender)
+        sender.look_at_rates(now)
         train = sender.connection.begin(following.at_ns, following.span_ns)
         own = route[0].finite and route[0] is self._queues.queues[sender.numbers[0]]
         if len(route) == 1 and not own:
@@ -300,10 +329,10 @@ class QueueSenders(Senders):
         last = last_of(came, train.parts)
         short = train.survivors * packet_bytes - size           # the last packet of a message may be a short one
         tail = max(0.0, packet_bytes - short)
-        if queue.profile is not None and train.survivors:
-            end = queue.ends(start, size, last, tail)
+        if train.survivors and queue.steady(came, end := passage.free_ns):
+            end -= short / packet_bytes * queue.packet_ns(came, packet_bytes)
         elif train.survivors:
-            end = passage.free_ns - short / packet_bytes * queue.packet_ns(now, packet_bytes)
+            end = queue.ends(start, size, last, tail)
         served = ServedTrain(came, last, start, end, size, tail, sender, train, pieces)
         self._pace(now, served, queue)
         if sender.served is not None and sender.served.end_ns > now:
@@ -312,7 +341,7 @@ class QueueSenders(Senders):
             queue.trains.append(served)
             queue.free_ns = end
         sender.served = served
-        self._plan(now, served)
+        self._plan(now, served, queue)
 
     def _pace(self, now: int, served: ServedTrain, queue: TrainQueue) -> None:
         """Set the pace at which its packets are served and its first acknowledgements come, as things stand."""
@@ -325,7 +354,7 @@ class QueueSenders(Senders):
         took = served.end_ns - served.start_ns if served.end_ns < inf else 0.0
         stalls = [queue.stalls(served.start_ns, served.end_ns)] if took else []
         took -= stalled_ns(stalls, served.start_ns, served.end_ns)
-        if queue.profile is not None and survivors > first and took:
+        if survivors > first and took and not queue.steady(served.start_ns, served.end_ns):
             # the connection takes its packets to be evenly spread: so they are between the first ones and the end
             first_ns = first * queue.packet_ns(at, packet_bytes, first)
             moving_ns = first_ns - stalled_ns(stalls, at, at + first_ns)
@@ -344,13 +373,13 @@ class QueueSenders(Senders):
                 return inf if place == 0 or buffer is None else buffer // sender.packet_bytes
         return inf
 
-    def _plan(self, now: int, served: ServedTrain) -> None:
-        """The timers of a train: where a message of it is through, and where the connection goes on."""
+    def _plan(self, now: int, served: ServedTrain, queue: TrainQueue) -> None:
+        """The timers of a train in its last queue: where a message of it is through, and where the connection goes on."""
         size = 0.0
         for number, (part, messages) in enumerate(served.pieces):
             size += part
             if messages and number >= served.through:
-                time = served.time_of(size)
+                time = served.through_at(size, queue)
                 if time < inf:
                     self._at(max(now, time), served, partial(self._message_end, served, number))
         if served.told or served.end_ns == inf:     # it stands still, and so does the connection
@@ -404,17 +433,14 @@ class QueueSenders(Senders):
             if isinstance(entry, ServedTrain):
                 if entry.begun_ns == inf:
                     self._pace(now, entry, queue)
-                self._plan(now, entry)
+                self._plan(now, entry, queue)
             elif isinstance(entry, _Piece):
                 self._plan_piece(now, entry)
         queue.followers = [served for served in queue.followers if served.through < len(served.pieces)]
         for served in queue.followers:
-            assert served.last is not None
             served.version += 1
-            served.end_ns = served.last.end_ns
-            if served.first is not None:            # its bytes leave no earlier than the packets before them now do
-                served.start_ns = min(served.first.begun_ns, served.first.start_ns)
-            self._plan(now, served)
+            served.end_ns = served.parts[-1].end_ns
+            self._plan(now, served, queue)
 
     # --- several queues: pieces ---
 
@@ -437,16 +463,23 @@ class QueueSenders(Senders):
             gone = set(passage.dropped)
             alive = [position for i, position in enumerate(alive) if i not in gone]
         if alive:
-            piece = _Piece(now, last_of(now, [part]), passage.start_ns, passage.free_ns,
-                           len(alive) * sender.packet_bytes, sender.packet_bytes, track, route, place, alive)
+            size, tail, end = len(alive) * sender.packet_bytes, sender.packet_bytes, passage.free_ns
+            if place + 1 == len(route):             # the last packets of messages may be short ones
+                size = sender.bytes_at(track.train, alive)
+                short = len(alive) * sender.packet_bytes - size
+                tail = max(0.0, tail - short)
+                if not queue.steady(now, end):
+                    end = queue.ends(passage.start_ns, size, last_of(now, [part]), tail)
+                elif end < inf:
+                    end -= short / (size + short) * (end - passage.start_ns)
+            piece = _Piece(now, last_of(now, [part]), passage.start_ns, end, size, tail, track, route, place, alive)
             queue.trains.append(piece)
             queue.free_ns = piece.end_ns
             self._plan_piece(now, piece)
             if place + 1 < len(route):
                 return
             track.start_ns = min(track.start_ns, piece.start_ns)
-            track.first = track.first or piece
-            track.last = piece
+            track.there.append(piece)
         track.pieces -= 1
         if not track.pieces:
             packets = track.train.packets
@@ -470,26 +503,15 @@ class QueueSenders(Senders):
         sender, connection, train = track.sender, track.sender.connection, track.train
         pieces = sender.cut(train, connection.lose(sorted(track.dropped)), track.dropped)
         size = sum(piece[0] for piece in pieces)
-        if track.last is None:
+        if not track.there:
             self._follow(now, sender, connection.served(now, now, s))
             return
-        # the last packet of a message may be a short one
-        last, missing = track.last, train.survivors * sender.packet_bytes - size
-        left = max(0.0, last.left_bytes - missing)
-        last.tail_bytes = max(0.0, last.tail_bytes - missing)
-        if queue.profile is not None:
-            last.end_ns = queue.ends(last.start_ns, left, last.last_ns, last.tail_bytes)
-        elif last.end_ns < inf:
-            last.end_ns -= (1 - left / last.left_bytes) * (last.end_ns - last.start_ns)
-        last.left_bytes = left
-        if queue.trains and queue.trains[-1] is last:
-            queue.free_ns = last.end_ns
-        start, end = min(track.start_ns, now) if track.start_ns == inf else track.start_ns, last.end_ns
-        served = ServedTrain(start, start, start, end, size, 0.0, sender, train, pieces, s, told=True, last=last,
-                             first=track.first)
+        start, end = min(track.start_ns, now) if track.start_ns == inf else track.start_ns, track.there[-1].end_ns
+        served = ServedTrain(start, start, start, end, size, 0.0, sender, train, pieces, s, told=True,
+                             parts=track.there)
         queue.followers = [other for other in queue.followers if other.end_ns > now]
         queue.followers.append(served)
-        self._plan(now, served)
+        self._plan(now, served, queue)
         if end == inf:                              # as if it went on at once: the next train waits as this one does
             end = now + train.survivors * s
         stalled = stalled_ns([queue.stalls(start, end) for queue in track.route], start, end)

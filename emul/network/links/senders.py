@@ -58,6 +58,8 @@ class Sender:
         self.key = key
         self.ends = ends                                # the vertices of source and target
         self.tcp = tcp
+        self.packet_bytes = float(tcp.mss)              # on the slowest link
+        self.buffer = inf                               # packets before that
         self.connection = TcpConnection(tcp, 2 * latency_ns)
         self.sent: list[SentMessage] = []                      # messages written and not through
         self._ends: list[int] = []                      # of these
@@ -78,14 +80,23 @@ class Sender:
         """These are the links of the next messages, on a route of so much latency."""
         self.links = links
         self.numbers = [link.number for link in links]
+        self.rates: tuple[float, ...] = ()              # of the links, when it was last seen which one is the slowest
         self._rest_ns = latency_ns - sum(link.built_ns for link in links)
         self.tell_latency()
-        bandwidths = [link.nominal_bps for link in links]
-        slowest = bandwidths.index(min(bandwidths))
-        link = links[slowest]
+
+    def look_at_rates(self, now: int) -> None:
+        """Find the slowest link for the train that begins now: by the rates that the links have while it is under way,
+        since one that was fast on average may be slow for as long as that."""
+        size_bytes = self.connection.due * self.tcp.mss
+        rates = tuple([link.rate_bps(now, size_bytes) for link in self.links])
+        if rates == self.rates:                         # nearly always
+            return
+        self.rates = rates
+        slowest = rates.index(min(rates))
+        link = self.links[slowest]
         self.packet_bytes = self.tcp.mss + (link.overhead_bytes if link.mtu is not None else 0)
         self.connection.local = slowest == 0
-        before = [bps for bps in bandwidths[:slowest] if bps < inf]
+        before = [bps for bps in rates[:slowest] if bps < inf]
         self.connection.access_ns = max((self.packet_bytes * WORK_PER_BYTE / bps for bps in before), default=0.0)
         buffer = None if link.stack is None else link.stack.buffer_bytes
         self.buffer = inf if slowest == 0 or buffer is None else buffer // self.packet_bytes
@@ -121,6 +132,13 @@ class Sender:
             first = until
         return found
 
+    def bytes_at(self, train: PacketTrain, positions: Sequence[int]) -> float:
+        """Wire bytes of the packets at these positions of a train, ascending."""
+        first, last = positions[0], positions[-1]
+        if not train.again and last - first + 1 == len(positions):
+            return self.bytes_between(train.first + first, train.first + last + 1)
+        return sum(self.bytes_between(packet, packet + 1) for packet in map(train.packet_at, positions))
+
     def cut(self, train: PacketTrain, done: Sequence[Completed], dropped: Sequence[int],
             ) -> list[tuple[float, list[SentMessage]]]:
         """The train in pieces that end where messages do: bytes of packets that no queue dropped, and what is there."""
@@ -134,10 +152,9 @@ class Sender:
         pieces, before = [], 0
         if dropped or train.again:
             gone = set(dropped)
-            packets = [train.packet_at(i) for i in range(train.packets) if i not in gone]
+            alive = [i for i in range(train.packets) if i not in gone]
             for count, messages in sorted(ends.items()):
-                size = sum(self.bytes_between(packet, packet + 1) for packet in packets[before:count])
-                pieces.append((size, messages))
+                pieces.append((self.bytes_at(train, alive[before:count]) if count > before else 0.0, messages))
                 before = count
         else:
             for count, messages in sorted(ends.items()):
@@ -217,6 +234,7 @@ class Senders:
     def _begin(self, now: int, sender: Sender, following: Next) -> None:
         """A train reaches its links."""
         connection = sender.connection
+        sender.look_at_rates(now)
         train = connection.begin(following.at_ns, following.span_ns)
         least_s = sender.least_s = self._packet_ns(now, sender)
         s = connection.packet_ns or least_s
