@@ -349,7 +349,7 @@ def test_a_rate_that_stays_while_messages_are_under_way_is_that_rate_whatever_it
                                                                                          how: str) -> None:
     for seed in range(40):
         draw = Random(seed)
-        hops = [(draw.choice([5, 20, 60]) * MS, draw.choice([None, *(int(10 ** draw.uniform(5.7, 8)) for _ in "five!")]),
+        hops = [(draw.choice([5, 20, 60]) * MS, None if draw.random() < 0.2 else int(10 ** draw.uniform(5.7, 8)),
                  draw.choice([None, None, 20_000, 60_000, 150_000])) for _ in range(draw.randint(1, 3))]
         tcp = TcpStack(congestion=draw.choice(["cubic", "reno"]), hystart=draw.random() < 0.5,
                        initial_window=draw.choice([10, 40]))

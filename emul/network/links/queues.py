@@ -374,7 +374,7 @@ class QueueSenders(Senders):
         return inf
 
     def _plan(self, now: int, served: ServedTrain, queue: TrainQueue) -> None:
-        """The timers of a train in its last queue: where a message of it is through, and where the connection goes on."""
+        """The timers of a train in its last queue: where its messages are through, and where the connection goes on."""
         size = 0.0
         for number, (part, messages) in enumerate(served.pieces):
             size += part
