@@ -17,6 +17,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable
+from heapq import heappop, heappush
 from operator import itemgetter
 from typing import Any
 
@@ -194,6 +195,10 @@ def _take_safe_steps(kernel: Kernel) -> None:
         if step:
             kernel.now = time
             _take(kernel, time, step)
+            for entry in step:
+                owner = entry[5]
+                if owner is not None and owner.parked and not owner.open_index:
+                    _unpark(kernel, owner)
             limit = kernel.limit
 
 
@@ -207,10 +212,21 @@ def _park(kernel: Kernel, time: int, step: list[Entry]) -> list[Entry]:
         if owner is not None and owner.open_index:
             if owner.parked is None:
                 owner.parked = []
-            owner.parked.append((time, entry))
+            heappush(owner.parked, (time, entry))
         else:
             free.append(entry)
     return free
+
+
+def _unpark(kernel: Kernel, node: KNode) -> None:
+    """Put the earliest of its parked entries on the calendar again: those of one time, since the next ones wait for an
+    answer, too, if one of these opens the node. With all of them thousands went to and fro at each answer of a server.
+    """
+    parked = node.parked
+    assert parked
+    due = parked[0][0]
+    while parked and parked[0][0] == due:
+        kernel.calendar.add(*heappop(parked))
 
 
 def _take(kernel: Kernel, time: int, step: list[Entry]) -> None:
@@ -356,9 +372,7 @@ def _apply_next(kernel: Kernel) -> None:
         kernel.horizon.popleft()
     node.open_index = 0
     if node.parked:
-        for due, entry in node.parked:
-            kernel.calendar.add(due, entry)
-        node.parked = None
+        _unpark(kernel, node)
     spent = reply.uncharged
     node.uncharged += spent
     if spent > node.uncharged_most:

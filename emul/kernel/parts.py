@@ -398,7 +398,7 @@ class KNode:
         self.abstained: dict[tuple[int, str, int], int] = _NOTHING      # (target, type, round) -> since when
         self.watchers: set[int] = _NONE         # nodes whose wait depends on what this one does
         self.ways: dict[int, tuple[Sequence[int], Pipe | None]] = _NOTHING    # target -> route, and its first link
-        self.parked: list[tuple[int, Any]] | None = None    # calendar entries that wait for its answer
+        self.parked: list[tuple[int, Any]] | None = None    # a heap of calendar entries that wait for answers
         self.activities: dict[int, KActivity] = _NOTHING    # of its role, by number, in the order they were begun
 
     def waits(self) -> Iterator[Patience]:
