@@ -171,7 +171,7 @@ class Fluid:
         return place.bandwidth_bps
 
     def profile(self, link: int) -> RateProfile | None:
-        """What says the rate of a link that no `change` has set."""
+        """The rate over time that a link has where no `change` has set one."""
         return self._link(link).profile
 
     def stalls(self, link: int) -> Sequence[Stall]:
