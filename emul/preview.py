@@ -29,14 +29,17 @@ from emul.network import LinkRule, Network, build
 from emul.network.mediumoutlook import medium_outlooks
 from emul.network.models.profiles import NEVER
 from emul.network.outlook import Hop, Outlook, Route, unverified
-from emul.network.terrain import chart
 from emul.record.columns import columns
 from emul.record.journal import MemoryJournal
 from emul.record.progress import rounded_size
-from emul.record.tables import derive
+from emul.record.tables import Derived, derive
 from emul.registry import schemes as registry
 from emul.scenario import NO_EVALUATION, ComputeTime, Evaluation, Scenario, Stop, chosen
+from emul.scenario.labels import parameters
 from emul.scenario.network import NetworkUse
+from emul.scenario.params import build_params
+from emul.scenario.untrained import needs_training
+from emul.workers.setup import costs_of
 from emul.workers.twin import Twin
 
 EXACT = 2_000           # pairs of two roles that are all looked at
@@ -176,34 +179,38 @@ def _spread(values: Sequence[float]) -> dict[str, float | None]:
 # ---- traffic ----
 
 def dry(scenario: Scenario, steps: int = 0) -> Scenario:
-    """One round without losses, contacts, faults, attacks, training, evaluation and virtual compute time. steps: of a
-    local training."""
+    """One round without losses, faults, attacks, training, evaluation and virtual compute time. steps: of a local
+    training."""
     (solver, options), = scenario.task["solver"].items()
     still = {key: value for key, value in options.items() if key not in ("steps", "epochs")} | {"steps": steps}
+    contacts = scenario.contacts and dataclasses.replace(scenario.contacts, routes="fixed", gap="hold")
     return dataclasses.replace(
-        scenario, faults=[], traffic=[], contacts=None, attacks=[], network=NetworkUse(record=False),
+        scenario, faults=[], traffic=[], contacts=contacts, attacks=[], network=NetworkUse(record=False),
         compute=ComputeTime("zero"), stop=Stop(rounds=1),
         link_rules=[*scenario.link_rules, LinkRule("*", outage="none", queue="unlimited")],
         evaluation=Evaluation(every=NO_EVALUATION), task={**scenario.task, "solver": {solver: still}})
 
 
-def _dry_wiring(scenario: Scenario, scheme: str, raw: dict[str, object], plugins: Sequence[str]) -> Wiring:
-    """One round as `dry` has it. A role that asks for contacts is told those of the plan, though no link has them."""
+def _dry_wiring(scenario: Scenario, scheme: str, raw: dict[str, object], plugins: Sequence[str],
+                ) -> tuple[Wiring, list[str]]:
+    """One round as `dry` has it, in which planned links transmit at all times; and what in it depends on what is
+    learned. A role that asks for contacts is told those of the plan."""
     found = registry.find(scheme, plugins)
-    wiring = engine.wire(dry(scenario, int(found.batches)), scheme, raw, 1, plugins)
-    if scenario.contacts is not None and found.knows(wiring.params):
-        network = build(scenario.topology, scenario.link_rules, scenario.seed, joined=scenario.equipment,
-                        contacts=scenario.contacts, media=scenario.media, radio=scenario.radio)
-        wiring.setups[0].chart = chart(network, wiring.plan.vertices)
-    return wiring
+    params = build_params(found.params, parameters(raw), f"parameters of scheme {scheme}")
+    learned = [why if below == ("name",) else f"{'.'.join(map(str, below))}: {value}: {why}"
+               for below, value, why in needs_training(found, params, raw)]
+    # of zeros a code is shorter, and a round may fail that waits for an update
+    wiring = engine.wire(dry(scenario, int(found.batches or bool(learned))), scheme, raw, 1, plugins)
+    wiring.network.planned.open_all()
+    return wiring, learned
 
 
 def traffic(scenario: Scenario, scheme: str, raw: dict[str, object], plugins: Sequence[str] = (),
             workers: int = 1) -> PlainDict:
-    """Messages and bytes of the first round of one scheme; those of round 0, outside rounds, are its set-up. And what
-    memory the run will take in so many worker processes."""
+    """Messages and bytes of the first round of one scheme, of its set-up before that, and of what is sent outside of
+    rounds once that has begun. And what memory the run will take in so many worker processes."""
     by_batch = registry.find(scheme, plugins).batches
-    wiring = _dry_wiring(scenario, scheme, raw, plugins)
+    wiring, learned = _dry_wiring(scenario, scheme, raw, plugins)
     journal = MemoryJournal(engine.header(wiring))
     twin = footprint.Weighing()
     try:
@@ -212,40 +219,73 @@ def traffic(scenario: Scenario, scheme: str, raw: dict[str, object], plugins: Se
     except RunError as error:
         lines = str(error).strip().splitlines()         # between who failed and why stands a traceback
         return {"scheme": wiring.label, "error": " ".join(dict.fromkeys((lines[0], lines[-1].strip())))}
-    messages = derive(columns(journal.rows), journal.header).messages
+    run = derive(columns(journal.rows), journal.header)
+    messages, first = run.messages, [row for row in run.rounds if row["round"] == 1]
+    begun_ns = min((row["entered_ns"] for row in first), default=inf)
     roles = np.array(wiring.plan.roles, dtype=object)
-    rows: dict[tuple[bool, str, str, str], list[int]] = {}
+    rows: dict[str, dict[tuple[str, str, str], list[int]]] = {"set_up": {}, "round": {}, "outside": {}}
     for i in range(len(messages.source)):
-        if messages.hops[i] > 0:            # to oneself costs nothing
-            key = (bool(messages.round[i] > 0), messages.kinds[messages.kind[i]], str(roles[messages.source[i]]),
-                   str(roles[messages.target[i]]))
-            row = rows.setdefault(key, [0, 0, 0])
+        # to oneself costs nothing; nodes that do not decide may be in their second round before the first has ended
+        if messages.hops[i] > 0 and messages.round[i] <= 1:
+            part = "round" if messages.round[i] else "set_up" if messages.sent_ns[i] <= begun_ns else "outside"
+            row = rows[part].setdefault((messages.kinds[messages.kind[i]], str(roles[messages.source[i]]),
+                                         str(roles[messages.target[i]])), [0, 0, 0])
             row[0] += 1
             row[1] += int(messages.payload_bytes[i])
             row[2] += int(messages.wire_bytes[i])
+    priced = prices(scenario, scheme, raw, run, plugins)
     seen = twin.seen
     seen.messages, seen.links = len(messages.source), len(wiring.network.links())
     seen.journal_head, seen.journal = footprint.journal_bytes(journal.header, journal.rows)
     return {"scheme": wiring.label, "batches": by_batch, "seconds": finished.kernel.end_ns / 1e9,
-            "set_up": _sum(rows, in_round=False), "round": _sum(rows, in_round=True),
+            **{part: _sum(found) for part, found in rows.items()}, "learned": learned,
+            "failed": [f"{row['node_name']}: {row['why']}" for row in first if row["why"]],
+            "computations": priced,
             "memory": footprint.estimate(scenario, wiring.network, Counter(wiring.plan.roles), seen, workers)}
 
 
-def computations(scenario: Scenario, scheme: str, raw: dict[str, object], plugins: Sequence[str] = ()) -> list[Charge]:
-    """("scheme/role/label", what is computed, work) of every computation of a scheme's first round, as a profile is
-    asked for its cost; [] if it fails."""
-    wiring = _dry_wiring(scenario, scheme, raw, plugins)
+def computations(scenario: Scenario, scheme: str, raw: dict[str, object], plugins: Sequence[str] = (),
+                 ) -> tuple[list[Charge], list[str]]:
+    """Of the computations of a scheme's first round: ("scheme/role/label", what is computed, work) of each, and the
+    entries that nothing prices. ([], []) if the round fails."""
+    wiring, learned = _dry_wiring(scenario, scheme, raw, plugins)
     wiring.setups[0].named = True
+    journal = MemoryJournal(engine.header(wiring))
     try:
-        finished = engine.execute(wiring, Twin(computes=False), MemoryJournal(engine.header(wiring)))
+        finished = engine.execute(wiring, Twin(computes=bool(learned)), journal)
     except RunError:
-        return []
-    return sorted(charges(wiring, finished.timings))
+        return [], []
+    priced = prices(scenario, scheme, raw, derive(columns(journal.rows), journal.header), plugins)
+    return sorted(charges(wiring, finished.timings)), [f"{scheme}/{row['role']}/{row['label']}" for row in priced
+                                                       if "" in row["priced_by"]]
 
 
-def _sum(rows: dict[tuple[bool, str, str, str], list[int]], in_round: bool) -> PlainDict:
+def prices(scenario: Scenario, scheme: str, raw: dict[str, object], run: Derived,
+           plugins: Sequence[str] = ()) -> list[PlainDict]:
+    """A row for each role and label of the computations of a run: how often, what prices them, and the seconds that one
+    takes at its node; None where these are measured or recorded."""
+    wiring = engine.wire(scenario, scheme, raw, 1, plugins)
+    costs, roles, speeds = costs_of(wiring.setups[0]), run.header["roles"], wiring.setups[0].speeds
+    found: dict[tuple[str, str], tuple[list[str], list[float]]] = {}
+    done, asked = run.computations, Counter[int]()
+    for node, label, work, stated_ns, stated in zip(done.node.tolist(), done.label.tolist(), done.work.tolist(),
+                                                    done.cost_ns.tolist(), done.declared.tolist(), strict=True):
+        role, text = roles[node], done.labels[label]
+        by = "scheme" if stated else costs.priced_by(node, role, text)
+        sources, seconds = found.setdefault((role, text), ([], []))
+        sources.append(by)
+        if by not in ("", "measured", "recorded"):
+            cost = stated_ns if stated else costs.cost_ns(node, role, text, work, asked[node], speeds[node])
+            seconds.append((cost or 0) / 1e9)
+        asked[node] += 1
+    return [{"role": role, "label": label, "times": len(sources), "priced_by": sorted(set(sources)),
+             "seconds": _spread(seconds) if seconds else None}
+            for (role, label), (sources, seconds) in sorted(found.items())]
+
+
+def _sum(rows: dict[tuple[str, str, str], list[int]]) -> PlainDict:
     by_type = [{"type": kind, "from": a, "to": b, "messages": row[0], "payload_bytes": row[1], "wire_bytes": row[2]}
-               for (inside, kind, a, b), row in rows.items() if inside == in_round]
+               for (kind, a, b), row in rows.items()]
     return {key: sum(entry[key] for entry in by_type)       # type: ignore[misc]
             for key in ("messages", "payload_bytes", "wire_bytes")} | {"by_type": by_type}
 
@@ -294,13 +334,21 @@ def tables(explained: PlainDict) -> list[tuple[str, Cells]]:
                    *(_scheme_row(row) for row in explained["schemes"])]))
     for row in explained["schemes"]:
         in_round = "in a round of one batch" if row.get("batches") else "in the first round"
-        for part, title in (("set_up", "before the first round"), ("round", in_round)):
+        for part, title in (("set_up", "before the first round"), ("round", in_round),
+                            ("outside", "outside of rounds, once the first has begun")):
             entries = row.get(part, {}).get("by_type", [])
             if entries:
                 found.append((f"{row['scheme']}, {title}", [
                     ["type", "from", "to", "messages", "payload", "on the links"],
                     *([e["type"], e["from"], e["to"], f"{e['messages']:,}", rounded_size(e["payload_bytes"]),
                        rounded_size(e["wire_bytes"])] for e in entries)]))
+    for row in explained["schemes"]:
+        if row.get("computations"):
+            found.append((f"{row['scheme']}, computations of the first round, and the virtual time of one", [
+                ["role", "label", "times", "seconds", "priced by"],
+                *([one["role"], one["label"], f"{one['times']:,}",
+                   _three(one["seconds"], _time) if one["seconds"] else "-",
+                   " and ".join(by or "nothing" for by in one["priced_by"])] for one in row["computations"])]))
     return [*found, *_memory(explained["schemes"])]
 
 
@@ -397,6 +445,11 @@ def notes(explained: PlainDict) -> list[str]:
             new, used = (_three(row[key], _time) for key in ("seconds", "seconds_used"))
             found.append(f"{row['from']} to {row['to']}: {new} on a new connection, {used} on one that has just "
                          "carried such a message")
+    for row in explained["schemes"]:
+        found += [f"{row['scheme']}: {why}; so the first round may depend on what is learned, "
+                  "and is shown with one step of training of each client" for why in row.get("learned", ())]
+        found += [f"{row['scheme']}: the first round failed, and is shown as far as it got: {why}"
+                  for why in row.get("failed", ())]
     unused = Counter({(row["of"], row["attribute"]): row["count"] for row in explained["unused_attributes"]})
     for kind in ("edges", "vertices"):
         names = ", ".join(f"{name} ({count:,})" for (of, name), count in sorted(unused.items()) if of == kind)

@@ -186,7 +186,7 @@ def test_check_finds_what_a_profile_lacks(emul: Shell) -> None:
     (emul.folder / "p.json").write_text(json.dumps({"emul_profile": 1, "costs": costs}))
     said = emul("check", "small.yaml", *sets)
     assert said.code == 2
-    assert "compute.file  fedavg/server/aggregate  is not in the profile" in said.err
+    assert "fedavg/server/aggregate  has no price: make one with `emul profile" in said.err
 
 
 _VARIANT = 'from emul.roles import Variant\n\nSCHEME = Variant(of="{}")\n'

@@ -61,12 +61,58 @@ def test_the_traffic_of_a_round_is_that_of_a_lossless_run(explained, tmp_path):
     scenario = loads(TEXT, sets=["faults=[]", "stop.rounds=1", "compute={mode: zero}", "links[1].outage=none"])
     for said, result in zip(explained["schemes"], engine.run(scenario, workers=0, out=tmp_path), strict=True):
         messages = load_run(result.directory).messages
-        for part, there in (("set_up", messages[messages["round"] == 0]), ("round", messages[messages["round"] == 1])):
+        begun = messages[messages["round"] == 1].sent_ns.min()
+        outside = messages[messages["round"] == 0]
+        before = outside.sent_ns < begun
+        for part, there in (("set_up", outside[before]), ("outside", outside[~before]),
+                            ("round", messages[messages["round"] == 1])):
             assert said[part]["messages"] == len(there), (said["scheme"], part)
             assert said[part]["payload_bytes"] == pytest.approx(there.payload_bytes.sum(), rel=0.01)      # integers
             assert said[part]["wire_bytes"] == pytest.approx(there.wire_bytes.sum(), rel=0.01)
             counts = there.groupby(there.type.astype(str)).size().to_dict()
             assert {row["type"]: row["messages"] for row in said[part]["by_type"]} == counts
+
+
+def first_round(tmp_path, scenario):
+    """{type: messages, bytes} of the first round of a run of this scenario."""
+    result, = engine.run(scenario, workers=0, out=tmp_path)
+    messages = load_run(result.directory).messages
+    return {kind: (len(rows), rows.payload_bytes.sum()) for kind, rows in
+            messages[(messages["round"] == 1) & (messages["hops"] > 0)].groupby(messages.type.astype(str))}
+
+
+@pytest.mark.parametrize(("servers", "scheme"), [
+    (4, "{name: fedrfq, upload_deadline: 1 s, result_timeout: 2 s, view_timeout: 2 s, round_timeout: 10 s}"),
+    (1, "{name: diloco, survive: true, timeout: 1 s}"),         # its clients enter a second round before the first ends
+    (3, "{name: shieldfl, bits: 1024, deadline: 20 s}"),        # fails on updates of zeros
+    (3, "{name: pefl, bits: 1024, real_up_to: 64, deadline: 20 s}"),
+])
+def test_messages_of_the_first_round_are_those_of_a_run(servers, scheme, tmp_path):
+    text = TEXT.replace("star_mesh, clients: 5", f"star_mesh, clients: 5, servers: {servers}")
+    scenario = loads(text.replace("model: logistic", "model: digits_classic") if "fedrfq" in scheme else text, sets=[
+        f"schemes=[{scheme}]", "faults=[]", "stop.rounds=1", "compute={mode: zero}", "links[1].outage=none",
+        "links[2].bandwidth=20 Mbit/s", "task.solver={sgd: {lr: 0.1, steps: 1, batch: 16}}"])
+    (row,) = explain(scenario)["schemes"]
+    said = {}
+    for one in row["round"]["by_type"]:
+        count, size = said.get(one["type"], (0, 0))
+        said[one["type"]] = count + one["messages"], size + one["payload_bytes"]
+    ran = first_round(tmp_path, scenario)
+    assert {kind: count for kind, (count, _) in said.items()} == {kind: count for kind, (count, _) in ran.items()}
+    for kind, (_, size) in ran.items():
+        assert said[kind][1] == pytest.approx(size, rel=0.01), kind
+    assert row["failed"] == []
+
+
+def test_a_first_round_that_fails_and_one_that_depends_on_values_are_told():
+    scenario = loads(TEXT, sets=["faults=[]", "schemes=[{name: fedavg, compress: qsgd}, {name: krum, f: 1}, "
+                                 "{name: secagg, threshold: 3, stage_deadline: 1 ms}]"])
+    explained = explain(scenario)
+    said = "\n".join(notes(explained))
+    assert "fedavg: compress.up: qsgd: makes codes whose length depends on the values; so the first round may" in said
+    assert "krum: decides by updates, losses or gradients" in said
+    assert "secagg: the first round failed, and is shown as far as it got: server: " in said
+    assert explained["schemes"][2]["failed"]
 
 
 def test_a_dry_round_has_no_losses_no_faults_and_no_training():

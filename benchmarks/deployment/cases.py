@@ -220,7 +220,7 @@ def scenario(case: Case, folder: Path, trace: Path | None, model: Model = PLAIN,
         *([] if case.train_s else [f"nodes: [{', '.join(slow)}]"] if slow else []),
         f"task: {{data: {{set: drawn}}, model: flat, solver: {{sgd: {{lr: 0.1, steps: {case.steps}, batch: 20}}}}}}",
         *(["training: skip"] if case.train_s and not flower else []), "evaluation: {every: 1000000}",
-        "compute: {mode: zero}" if trace is None else f"compute: {{trace: {trace}, take: in order}}",
+        "compute: {mode: zero}" if trace is None else f"compute: {{trace: {trace}, take: in order, default: zero}}",
         f"schemes: [{{name: {case.scheme}{', ' * bool(params)}{params}}}]",
         *([f"network: {{replay: {replay}}}"] if replay is not None else []), f"stop: {{rounds: {case.rounds}}}", ""])
 

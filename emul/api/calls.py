@@ -15,6 +15,7 @@ from emul.api.arguments import plain, require
 from emul.api.asked import Names, listed, loaded, only
 from emul.base.errors import Problem, ScenarioError
 from emul.base.units import size_bytes
+from emul.roles.costs import HOW_TO_PRICE
 from emul.scenario import Given, Scenario, label_of
 from emul.scenario.faults import DropOut
 from emul.scenario.wording import nearest
@@ -91,9 +92,9 @@ def checked(plan: Scenario, name: str, plugins: Sequence[str] = ()) -> Checked:
     is to be called."""
     lacking, uneven = costs.looked_at(plan, plugins)
     if lacking:
-        raise ScenarioError(name, [
-            Problem("compute.file", key, "is not in the profile; make one with `emul profile SCENARIO -o FILE`")
-            for key in lacking])
+        place = "compute.file" if plan.compute.mode == "profile" else "compute.trace"
+        raise ScenarioError(name, [Problem(place, key, f"has no price: {HOW_TO_PRICE[plan.compute.mode]}")
+                                   for key in lacking])
     wirings = [engine.wire(plan, name, raw, plugins=plugins) for name, raw in plan.schemes]
     sent = sorted({kind for wiring in wirings for kind in wiring.scheme.sends(wiring.params)})
     unsent = [Problem(f"faults[{i}].stage", f'"{fault.stage}"', "no scheme of this scenario sends it with its "

@@ -1,4 +1,4 @@
-"""Costs that a profile lacks, as one round of each scheme asks for them.
+"""Computations that neither a trace nor a profile prices, as one round of each scheme asks for them.
 
 The round is run without training, but with the model, for which torch is loaded: two seconds. Its result is kept in
 `$XDG_CACHE_HOME/emul/asked` (or `~/.cache/emul/asked`), under a key made of the scenario, the files that it names and
@@ -28,28 +28,33 @@ _CODE = Path(__file__).parents[1]
 
 
 def missing(plan: Scenario, plugins: Sequence[str] = ()) -> list[str]:
-    """Entries that the profile of a scenario lacks; [] where it has none, or all. Raises ScenarioError."""
+    """Entries "scheme/role/label" that nothing prices; [] where computations have no prices, or all have one. Raises
+    ScenarioError."""
     return looked_at(plan, plugins)[0]
 
 
 def looked_at(plan: Scenario, plugins: Sequence[str] = ()) -> tuple[list[str], list[str]]:
-    """(entries that the profile of a scenario lacks, warnings of what it charges unequally). Raises ScenarioError."""
-    if plan.compute.mode != "profile":
+    """(entries that nothing prices, warnings of what a profile charges unequally). Raises ScenarioError."""
+    if plan.compute.mode != "profile" and (plan.compute.trace is None or plan.compute.mode != "zero"):
         return [], []
     found = engine.load_costs(plan).profile
-    asked = [charge for name, raw in plan.schemes for charge in _asked(plan, name, raw, plugins)]
-    return [key for key in dict.fromkeys(key for key, _, _ in asked) if key not in found], unequal(found, asked)
+    asked = [_asked(plan, name, raw, plugins) for name, raw in plan.schemes]
+    return ([key for key in dict.fromkeys(key for _, unpriced in asked for key in unpriced)],
+            unequal(found, [charge for charges, _ in asked for charge in charges]))
 
 
-def _asked(plan: Scenario, scheme: str, raw: dict[str, object], plugins: Sequence[str]) -> list[Charge]:
+_Asked = tuple[list[Charge], list[str]]
+
+
+def _asked(plan: Scenario, scheme: str, raw: dict[str, object], plugins: Sequence[str]) -> _Asked:
     """As `emul.preview.computations`, from what an earlier check has kept, where it has."""
     if plugins:                     # their code may be in more files than we know
         return _computations(plan, scheme, raw, plugins)
     key = cells.key(replace(plan, schemes=[(scheme, raw)]))
     kept = _directory() / f"{scheme}-{key}-{_code()}.json"
     with contextlib.suppress(OSError, ValueError):
-        before = msgspec.json.decode(kept.read_bytes(), type=list[Charge])
-        if before:
+        before = msgspec.json.decode(kept.read_bytes(), type=_Asked)
+        if before[0]:
             return before
     asked = _computations(plan, scheme, raw, plugins)
     with contextlib.suppress(OSError):
@@ -59,7 +64,7 @@ def _asked(plan: Scenario, scheme: str, raw: dict[str, object], plugins: Sequenc
     return asked
 
 
-def _computations(plan: Scenario, scheme: str, raw: dict[str, object], plugins: Sequence[str]) -> list[Charge]:
+def _computations(plan: Scenario, scheme: str, raw: dict[str, object], plugins: Sequence[str]) -> _Asked:
     from emul import preview
 
     return preview.computations(plan, scheme, raw, plugins)

@@ -32,7 +32,7 @@ def tune(scenario: ScenarioFile,
     cores = machine.cores()
     numbers = _numbers("--workers", workers, 0) if workers else sorted({1, max(1, cores // 2), cores})
     roles = build(loaded.topology, loaded.link_rules, loaded.seed, joined=loaded.equipment,
-                  media=loaded.media, radio=loaded.radio).roles
+                  contacts=loaded.contacts, media=loaded.media, radio=loaded.radio).roles
     clients = len(roles.get("client", ())) or sum(map(len, roles.values()))
     tried = tuning.settings(clients, numbers, _numbers("--sizes", sizes, 2))
     if not as_json:

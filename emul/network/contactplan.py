@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -9,6 +10,7 @@ from emul.base.errors import NetworkError, Problem, ScenarioError
 from emul.network.graph.topology import Topology
 from emul.network.links.features import Switching
 from emul.network.models.contacts import Contacts, ContactSpec, Fate, Plan, read_plan
+from emul.network.models.profiles import NEVER
 from emul.network.rules import LinkParameters, LinkRule
 
 _ENOUGH = 20
@@ -68,6 +70,13 @@ class ContactPlan:
         self._strange.append(Problem("", f"{names[u]} -> {names[v]}", (
             "expected a constant bandwidth, by topology.capacity or a rule of links: a contact has a rate")))
         return contacts
+
+    def open_all(self) -> None:
+        """Let every link of the plan transmit at all times, at its mean rate and with its median latency. Before links
+        are made."""
+        for ends, one in self.links.items():
+            self.links[ends] = Contacts(array("q", [0]), array("q", [NEVER]), array("q", [one.mean_bps]),
+                                        array("q", [one.typical_ns]), one.line, one.gap)
 
     def problems(self) -> list[Problem]:
         """The mistakes of the plan, of its first lines: vertices, links, and links that cannot have contacts."""

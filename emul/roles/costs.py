@@ -17,6 +17,11 @@ Mode = Literal["measured", "profile", "recorded", "zero"]
 Slowdown = Sequence[int]        # (from ns on, numerator, denominator) of the factor by which a node is slower
 
 
+HOW_TO_PRICE = {
+    "profile": "make one with `emul profile SCENARIO -o FILE`, or give compute.default, such as zero",
+    "zero": "give the trace rows with this label (or *), or compute.default, such as zero"}
+
+
 class MissingCost(EmulError):
     """The profile or the record has no entry for a computation; the text names the command that makes one."""
 
@@ -34,6 +39,8 @@ class Costs:
     traces: {label: what it cost on real devices}, "*" for any label; trace_of: node -> which of them, -1: none. They go
     before the mode, but for "recorded" and what a node has in a record. keys: (node, label) -> the stream that draws
     from them; None: they are taken in their order, again and again.
+    default_ns: at speed 1, of what neither a trace nor the profile prices. None: that is an error, since a computation
+    that costs nothing makes its scheme look fast.
     """
 
     mode: Mode
@@ -46,6 +53,7 @@ class Costs:
     traces: Sequence[Mapping[str, Sequence[int]]] = ()
     trace_of: Sequence[int] = ()
     keys: Callable[[int, str], int] | None = None
+    default_ns: int | None = None
     _asked: Counter[tuple[int, str]] = field(default_factory=Counter)
     _traced: Counter[tuple[int, str]] = field(default_factory=Counter)
     _whole: set[int] = field(default_factory=set)       # nodes whose newest cost is one of these
@@ -60,7 +68,7 @@ class Costs:
             cost = self._traced_cost(node, label)
             if cost is not None:
                 return cost
-        if self.mode == "zero":
+        if self.mode == "zero" and not self.traces:
             return 0
         if self.mode == "measured":
             return self._measured_before(node, count)
@@ -72,10 +80,26 @@ class Costs:
             return int(costs[count])
         key = f"{self.scheme}/{role}/{label}"
         entry = self.profile.get(key)
-        if entry is None:
-            raise MissingCost(f"the profile has no entry {key!r}: make one with `emul profile SCENARIO -o FILE`")
-        a, b = entry
-        return max(0, round((a + b * work) * 1e9 / speed))
+        if entry is not None:
+            a, b = entry
+            return max(0, round((a + b * work) * 1e9 / speed))
+        if self.default_ns is not None:
+            return round(self.default_ns / speed)
+        raise MissingCost(f"the {'profile' if self.mode == 'profile' else 'trace'} has no price of {key!r}: "
+                          f"{HOW_TO_PRICE[self.mode]}")
+
+    def priced_by(self, node: int, role: str, label: str) -> str:
+        """The source of the cost of a node's computations with this label; "": there is none."""
+        if self.mode != "recorded":
+            if self.network_costs.get(node, {}).get(label):
+                return "record"
+            if self.traces and self._trace(node, label):
+                return "trace"
+        if self.mode == "profile" and f"{self.scheme}/{role}/{label}" in self.profile:
+            return "profile"
+        if self.mode == "profile" or (self.mode == "zero" and self.traces):
+            return "" if self.default_ns is None else "default"
+        return self.mode
 
     def stated_ns(self, node: int, label: str, cost_s: float, speed: float) -> int:
         """Cost of a computation for which the scheme itself states `cost_s` seconds at speed 1: in every mode, and
@@ -112,10 +136,7 @@ class Costs:
 
     def _traced_cost(self, node: int, label: str) -> int | None:
         """The time that a real device took; the node's speed does not count. None: there is no such label."""
-        if self.trace_of[node] < 0:
-            return None
-        trace = self.traces[self.trace_of[node]]
-        costs = trace.get(label) or trace.get("*")
+        costs = self._trace(node, label)
         if not costs:
             return None
         number = self._traced[node, label]
@@ -123,6 +144,13 @@ class Costs:
         if self.keys is None:
             return costs[number % len(costs)]
         return costs[int(uniform_at(self.keys(node, label), number) * len(costs))]
+
+    def _trace(self, node: int, label: str) -> Sequence[int]:
+        """What the trace has for this label at this node."""
+        if self.trace_of[node] < 0:
+            return ()
+        trace = self.traces[self.trace_of[node]]
+        return trace.get(label) or trace.get("*") or ()
 
     def stretched(self, node: int, start_ns: int, cost_ns: int, stated: bool = False) -> int:
         """The time of a computation of `cost_ns` that begins at `start_ns`, while the node's speed changes: the

@@ -152,7 +152,8 @@ _CONVERSIONS: dict[str, tuple[str, Callable[..., object]]] = {
     "training": ("training", lambda training, base: training),
     "attacks": ("attacks", attack_values),
     "compute": ("compute", lambda c, base: plain.ComputeTime(c.mode or "zero", absolute(c.file, base), c.device,
-                                                               absolute(c.trace, base), c.take or "drawn", c.memory)),
+                                                               absolute(c.trace, base), c.take or "drawn", c.default,
+                                                               c.memory)),
     "devices": ("devices", devices_value),
     "fuse": ("fuse", lambda f, base: None if f is None else plain.FusedTraining(f.clients, f.lanes)),
     "schemes": ("schemes", lambda entries, base: [(e["name"], {k: v for k, v in e.items() if k != "name"})

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, PlainValidator
 
 from emul.base.plain import PlainDict
-from emul.base.units import format_size
+from emul.base.units import duration_ns, format_size
 from emul.roles.places import wrong_place
 from emul.scenario.attacks import AttackRule
 from emul.scenario.compress import compress_value
@@ -37,6 +37,7 @@ from emul.scenario.values import (
     Positive,
     PositiveDuration,
     PositiveSize,
+    Quantity,
     Seed,
     Text,
     findings,
@@ -70,11 +71,19 @@ def _task(value: object) -> PlainDict:
 
 # ---- what is done with it ----
 
+def _default_price(value: object) -> int:
+    return 0 if value == "zero" else duration_ns(value)
+
+
+Price = Annotated[int, PlainValidator(_default_price, json_schema_input_type=Quantity | Literal["zero"])]
+
+
 class ComputeSection(Section):
     mode: Annotated[str, one_of("measured", "profile", "recorded", "zero", what="mode")] | None = None
     file: Text | None = None
     trace: Text | None = None
     take: Annotated[str, one_of("drawn", "in order", what="way")] | None = None
+    default: Price | None = None
     device: Annotated[str, one_of("cpu", "cuda", what="device")] = "cpu"
     memory: PositiveSize | None = None
 
@@ -82,6 +91,9 @@ class ComputeSection(Section):
         """Keys that its mode does not use or lacks."""
         if self.trace is None and self.take is not None:
             return [(("take",), self.take, "is used with trace alone")]
+        if self.default is not None and self.mode != "profile" and (self.trace is None or self.mode == "measured"):
+            return [(("default",), "", "is the price of what a trace or a profile lacks: it is used with mode: "
+                     "profile, or with trace and no other mode")]
         if self.memory is not None and self.device != "cpu":
             return [(("memory",), format_size(self.memory), "is of a CPU: what a GPU has free is found out")]
         if self.mode is None and self.trace is None:

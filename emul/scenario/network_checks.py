@@ -309,7 +309,7 @@ def _unmatched(parts: SoundParts, names: list[str]) -> list[str]:
 def _no_effect(parts: SoundParts) -> list[str]:
     """Warnings of speeds on which the cost of computations does not depend."""
     compute = parts.get("compute")
-    if compute is None or compute.mode not in ("zero", "recorded"):
+    if compute is None or compute.mode not in ("zero", "recorded") or compute.default_ns:
         return []
     said = ["groups: speed"] * any(group.speed is not None for group in parts.get("groups", ()))
     declared = bool(parts.get("task", {}).get("declared"))      # stated times, which speeds divide

@@ -49,6 +49,7 @@ class ComputeTime:
     device: str = "cpu"
     trace: Path | None = None
     take: str = "drawn"
+    default_ns: int | None = None       # of what neither trace nor profile prices; None: that is an error
     memory: int | None = None           # bytes that a worker on a CPU may hold; None: no limit
     line: int | None = field(default=None, compare=False)       # of `file`, in the scenario's file
 
@@ -174,6 +175,7 @@ def _document(s: Scenario) -> PlainDict:
                                 device=None if s.compute.device == "cpu" else s.compute.device,
                               trace=None if s.compute.trace is None else str(s.compute.trace),
                               take=None if s.compute.trace is None else s.compute.take,
+                              default=None if s.compute.default_ns is None else format_duration(s.compute.default_ns),
                               memory=None if s.compute.memory is None else format_size(s.compute.memory)),
         "devices": devices_document(s.devices),
         "fuse": None if s.fuse is None else {"clients": s.fuse.clients, "lanes": s.fuse.lanes},

@@ -71,16 +71,18 @@ def _entry(scheme: AnyScheme, entry: PlainMapping, parts: SoundParts, network: N
     if placed is None:
         return Verdicts(wrong)
     world = _world(scheme, params, placed, network, parts, entry)
-    found = [_at(text, scheme.name, entry) for text in _judged(scheme.check, params, world)]
+    judged = _judged(scheme.check, params, world)
+    found = [_at(text, scheme.name, entry) for text in judged or ()]
     found += cannot_compress(scheme, entry, parts.get("attacks", []), plugins)
     task = parts.get("task")
     if isinstance(task, dict) and task.get(DECLARED) and not scheme.declares:
         found.append((("name",), scheme.name, "cannot be used with task.declared: its messages and trainings are not "
                                               "those of a larger model (declares)"))
-    if parts.get("training") == SKIP:
+    sound = judged is not None and not judged           # what a function of the parameters takes for granted
+    if parts.get("training") == SKIP and (sound or not callable(scheme.oblivious)):
         found += [(below, value, f"training: skip: {expected}")
                   for below, value, expected in needs_training(scheme, params, entry)]
-    return Verdicts(found, list(_judged(scheme.warn, params, world)))
+    return Verdicts(found, list(_judged(scheme.warn, params, world) or ()))
 
 
 def _world(scheme: AnyScheme, params: object, placed: Placed, network: Network, parts: SoundParts,
@@ -96,12 +98,12 @@ def _world(scheme: AnyScheme, params: object, placed: Placed, network: Network, 
                      parts.get("node_speeds", []), seed, placed, network)])
 
 
-def _judged(judge: Callable[[Any, World], Sequence[str]] | None, params: object, world: World) -> Sequence[str]:
-    """The sentences of a scheme's `check` or `warn`; none if it looks at a task that is wrong itself."""
+def _judged(judge: Callable[[Any, World], Sequence[str]] | None, params: object, world: World) -> Sequence[str] | None:
+    """The sentences of a scheme's `check` or `warn`; None if it looks at a task that is wrong itself."""
     try:
         return () if judge is None else judge(params, world)
     except UnsoundError:
-        return ()
+        return None
 
 
 def _at(text: str, name: str, parameters: PlainMapping) -> Finding:

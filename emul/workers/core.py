@@ -11,8 +11,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator
 from operator import itemgetter
 from pathlib import Path
 from time import perf_counter_ns
@@ -22,9 +21,7 @@ from msgspec import Struct
 
 from emul.base.errors import RoleError, other_beginning
 from emul.base.kept import digest_of
-from emul.base.streams import key64
 from emul.registry import schemes
-from emul.roles.costs import Costs
 from emul.roles.desk import Desk, Evaluate, Memory
 from emul.roles.events import (
     CANCELLED,
@@ -56,7 +53,7 @@ from emul.workers.jobs import Jobs, Timing
 from emul.workers.keeping import Keeper, KeptValue
 from emul.workers.payloads import Key, Payloads
 from emul.workers.recording import Recording
-from emul.workers.setup import Setup, as_declared
+from emul.workers.setup import Setup, as_declared, costs_of
 from emul.workers.volatile import Volatile
 
 if TYPE_CHECKING:
@@ -100,11 +97,6 @@ def _terrain(chart: dict[str, object] | None) -> Surroundings | None:
     return terrain.Terrain(chart)
 
 
-def _cost_stream(seed: int, names: Sequence[str], node: int, label: str) -> int:
-    """The stream that draws what a node's computations cost."""
-    return key64(seed, "compute", names[node], label)
-
-
 class Core:
     """The nodes of one worker in one run."""
 
@@ -123,9 +115,7 @@ class Core:
         self._world = World(setup.scheme, setup.seed, setup.names, setup.roles, setup.speeds, self._deterministic,
                             setup.task or {}, setup.compress, scheme.root(setup.roles),
                             _terrain(setup.chart), setup.islands)
-        self._costs = costs = Costs(setup.cost_mode, setup.scheme, setup.profile, setup.recorded,   # type: ignore[arg-type]
-                            setup.slowdowns, setup.network_costs, setup.costs_beyond, setup.traces, setup.trace_of,
-                            partial(_cost_stream, setup.seed, setup.names) if setup.trace_drawn else None)
+        self._costs = costs = costs_of(setup)
         self._role_of = [""] * len(setup.names)
         for role, nodes in setup.roles.items():
             for node in nodes:

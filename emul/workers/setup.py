@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, cast, get_type_hints
 
 import msgspec
 from msgspec import Struct
 
 from emul.base.plain import PlainDict
+from emul.base.streams import key64
 from emul.registry.attacks import Planned
+from emul.roles.costs import Costs, Mode
 
 NO_LAST = 2**62                     # a round that does not come
 P = TypeVar("P")
@@ -48,6 +50,7 @@ class Setup(Struct):
     traces: list[dict[str, list[int]]] = []     # label -> what it cost on real devices
     trace_of: list[int] = []                    # node -> which of them; -1: none
     trace_drawn: bool = True                    # by the seed; or in their order
+    cost_default: int | None = None             # ns at speed 1, of what has no other price
     fuse: list[str] = []                        # labels of the computations that are done together
     fuse_clients: int = 1                       # at most so many
     device: str = "cpu"                         # of training and evaluation
@@ -64,6 +67,16 @@ class Setup(Struct):
     payload_rounds: tuple[int, int] = (1, NO_LAST)      # in these rounds
     payload_room: int = 0                       # bytes of them that one node may leave
     delays: list[float] = []                    # tests: seconds slept before an activation, in turn
+
+
+def costs_of(setup: Setup) -> Costs:
+    """What computations cost in virtual time, from its first one on."""
+    def stream(node: int, label: str) -> int:
+        return key64(setup.seed, "compute", setup.names[node], label)
+
+    return Costs(cast(Mode, setup.cost_mode), setup.scheme, setup.profile, setup.recorded, setup.slowdowns,
+                 setup.network_costs, setup.costs_beyond, setup.traces, setup.trace_of,
+                 stream if setup.trace_drawn else None, setup.cost_default)
 
 
 def as_declared(params: type[P], given: dict[str, object]) -> P:

@@ -25,7 +25,7 @@ links:
   - {match: "server->client*", latency: 100 ms, bandwidth: 2 Mbit/s}
   - {match: "client*->server", latency: 100 ms, bandwidth: 1 Mbit/s}
 task: {data: {set: digits}, partition: iid, model: logistic, solver: {sgd: {lr: 0.1, steps: 1, batch: 8}}}
-compute: {trace: TRACE}
+compute: {trace: TRACE, default: zero}
 devices: {table: TABLE, nodes: [{match: client1, device: small}, {match: server, device: large}]}
 schemes: [fedavg]
 stop: {rounds: 2}

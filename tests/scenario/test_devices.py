@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+import emul
+from emul import preview
 from emul.base import rows as R
-from emul.base.errors import ScenarioError
+from emul.base.errors import RunError, ScenarioError
 from emul.scenario import load, loads
 from emul.scenario.costtrace import read_trace
 from emul.scenario.devices import SHIPPED, DeviceRule, Devices, read_devices
@@ -86,20 +88,47 @@ def test_the_speed_of_a_device_divides_costs_and_a_rule_of_nodes_goes_before_it(
 
 def test_costs_of_a_trace_in_order_begin_anew_and_go_before_the_mode(tmp_path: Path) -> None:
     trace = file(tmp_path, "node,label,seconds\nclient1,train,0.5\nclient1,train,0.25\nclient*,*,1.5\nserver,x,9\n")
-    found = costs(run_text(text(f"{{trace: {trace}, take: in order}}")).rows)
+    found = costs(run_text(text(f"{{trace: {trace}, take: in order, default: zero}}")).rows)
     assert found == {1: [0.5, 0.25, 0.5], 2: [1.5] * 3, 3: [1.5] * 3, 4: [1.5] * 3}
 
 
 def test_costs_of_a_trace_are_drawn_from_those_of_the_device_by_the_seed(tmp_path: Path) -> None:
     trace = file(tmp_path, "device,label,seconds\n" + "".join(f"laptop,train,{k / 8}\n" for k in range(1, 41)))
-    written = text(f"{{trace: {trace}}}", "devices: {nodes: [{match: 'client[12]', device: laptop}]}")
+    written = text(f"{{trace: {trace}, default: zero}}", "devices: {nodes: [{match: 'client[12]', device: laptop}]}")
     found, again = costs(run_text(written).rows), costs(run_text(written).rows)
     assert found == again
-    assert (set(found[3]), set(found[4])) == ({0.0}, {0.0})         # they have no device: the mode decides, zero
+    assert (set(found[3]), set(found[4])) == ({0.0}, {0.0})         # they have no device: the default decides
     drawn = found[1] + found[2]
     assert set(drawn) <= {k / 8 for k in range(1, 41)}
     assert len(set(drawn)) >= 4
     assert costs(run_text(written, "seed=4").rows) != found
+
+
+def test_what_neither_trace_nor_profile_prices_is_an_error_unless_a_default_is_written(tmp_path: Path) -> None:
+    """The server has no row, and its average cost nothing: a scheme with other labels was free, and won."""
+    trace = file(tmp_path, "node,label,seconds\nclient*,train,2\n")
+    profile = file(tmp_path, '{"emul_profile": 1, "costs": {"fedavg/client/train": [1.0, 0.0]}}', "p.json")
+    for compute, place in ((f"{{trace: {trace}}}", "trace"), (f"{{mode: zero, trace: {trace}}}", "trace"),
+                           (f"{{mode: profile, file: {profile}}}", "file")):
+        with pytest.raises(ScenarioError) as wrong:
+            emul.check(file(tmp_path, text(compute), "s.yaml"))
+        problem, = wrong.value.problems
+        assert (problem.place, problem.found) == (f"compute.{place}", "fedavg/server/aggregate")
+        with pytest.raises(RunError, match=r"has no price of 'fedavg/server/aggregate': .*compute.default"):
+            run_text(text(compute))
+    for default, speed, seconds in (("zero", 1, 0.0), ("500 ms", 2, 0.25)):
+        for prices in (f"trace: {trace}", f"mode: profile, file: {profile}"):
+            compute = f"{{{prices}, default: {default}}}"
+            written = text(compute, f"nodes: [{{match: server, speed: {speed}}}]")
+            assert emul.check(file(tmp_path, written, "s.yaml")).schemes == ["fedavg"]
+            assert speed == 1 or loads(written).warnings == []          # such as that speed has no effect
+            assert loads(loads(written).resolved()).compute == loads(written).compute
+            rows = [(row[3], row[4]) for row in run_text(written).rows if row[0] == R.COMPUTE]
+            assert {cost / 1e9 for label, cost in rows if label == "aggregate"} == {seconds}
+    one, = preview.explain(loads(written))["schemes"]
+    assert [(row["role"], row["label"], row["times"], row["priced_by"], row["seconds"]["max"])
+            for row in one["computations"]] == [("client", "train", 4, ["profile"], 1.0),
+                                                ("server", "aggregate", 1, ["default"], 0.25)]
 
 
 def test_a_scenario_with_devices_and_a_trace_says_what_it_has_read(tmp_path: Path) -> None:
@@ -138,6 +167,9 @@ def test_what_is_wrong_with_a_trace_is_said_with_its_line(tmp_path: Path, conten
     ("{}", "", "compute.mode +missing +is required, or trace"),
     ("{mode: zero, take: drawn}", "", "compute.take +drawn +is used with trace alone"),
     ("{trace: absent.csv}", "", "compute.trace"),
+    ("{trace: absent.csv, default: 5}", "", "compute.default +5 +expected a duration"),
+    ("{mode: zero, default: zero}", "", "compute.default .* is the price of what a trace or a profile lacks"),
+    ("{mode: measured, trace: absent.csv, default: zero}", "", "compute.default .* used with mode: profile, or"),
     ("{mode: recorded, file: x, trace: y.csv}", "", "is not used by mode: recorded")])
 def test_what_makes_no_sense_is_refused_where_it_is_written(compute: str, devices: str, said: str) -> None:
     with pytest.raises(ScenarioError, match=said):

@@ -108,3 +108,23 @@ def test_the_command_prints_a_table_and_a_report_without_accuracies(
     emul("report", "runs/small-fedavg-1", "runs/small-secagg-1")
     compared = emul("compare", "small.yaml", "--set", "training=skip", "--seeds", "0:2", "--workers", "0", "--quiet")
     assert "secagg" in compared
+
+
+@pytest.mark.parametrize("skip", ["training=run", "training=skip"])
+@pytest.mark.parametrize(("wrong", "place", "expected"), [
+    ("{name: fedavg, selection: over_select}", "selection", 'unknown selection "over_select"'),
+    ("{name: fedavg, selection: {uniform: {count: 99}}}", "selection", "count = 99: expected at most"),
+    ("{name: scaffold, selection: {}}", "selection", "expected the name of a selection"),
+    ("{name: fedavg, aggregate: medain}", "aggregate", "did you mean"),
+    ("{name: fl_private, aggregate: {krum: {f: x}}}", "aggregate", "f = 'x': expected a whole number"),
+    ("{name: fedavg, compress: qsdg}", "compress", "did you mean"),
+    ("{name: diloco, steps: 0}", "steps", "expected"),
+    ("{name: streaming_diloco, codec: nothing}", "codec", "")])
+def test_a_wrong_parameter_is_one_error_at_its_place_with_and_without_training(wrong: str, place: str, expected: str,
+                                                                              skip: str) -> None:
+    text = schemes.find("fedavg").example
+    with pytest.raises(ScenarioError) as error:
+        loads(text, "scenario", [f"schemes=[{wrong}]", skip])
+    problem, = error.value.problems
+    assert f"schemes[0].{place}" in problem.place
+    assert expected in problem.expected

@@ -42,7 +42,7 @@ links:
 devices:
   nodes: [{match: "*", device: laptop}]
 task: {data: {set: digits}, partition: iid, model: logistic, solver: {sgd: {lr: 0.1, steps: 2, batch: 16}}}
-compute: {trace: train.csv}
+compute: {trace: train.csv, default: zero}
 schemes:
   - {name: fedavg, deadline: 3 s}
   - {name: fedavg, label: half, fraction: 0.5, deadline: 3 s}

@@ -186,8 +186,10 @@ def _details(run: RunData, prefix: str, budget: int) -> _Detail:
         parts.append(Part("groups", "Groups of clients", groups.figures(run, held_up, work),
                           tables=[("", groups.table(run, held_up, work))]))
     if len(computing):
-        parts.append(Part("computing", "Computing", [figures.computing(computing)], text=declared_text(
-            run.summary.get("seconds_declared", {}), "s", "were stated by the scheme, not measured or looked up")))
+        stated = declared_text(run.summary.get("seconds_declared", {}), "s",
+                               "were stated by the scheme, not measured or looked up")
+        parts.append(Part("computing", "Computing", [figures.computing(computing)], text=stated,
+                          tables=[("", computing)]))
     theory = theory_table(run.summary.get("analysis"))
     if len(theory):
         parts.append(Part("theory", "Theory beside measurement", tables=[("", theory)],
