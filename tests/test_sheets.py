@@ -43,8 +43,8 @@ BELOW = {       # section at the top level -> models of what stands in it
     "stop": ["StopSection"], "evaluation": ["EvaluationSection"], "workers": ["WorkersSection"],
     "network": ["NetworkRule"], "sweep": ["SweepRule"], "limits": ["LimitsRule"], "record": ["RecordRule"]}
 # in a comment or a sentence
-IN_WORDS = {"greedy", "extends", "sha256", "replay", "attribute", "value", "file", "trace", "take", "beyond",
-            "behave", "dialect", "tle", "uniform", "exponential", "poisson", "unit", "weibull", "lognormal"}
+IN_WORDS = {"greedy", "default", "extends", "sha256", "replay", "attribute", "value", "file", "trace", "take",
+            "beyond", "behave", "dialect", "tle", "uniform", "exponential", "poisson", "unit", "weibull", "lognormal"}
 INTERNAL = {"untouched", "charged_alike"}        # of a node's task: workers and costs ask them, no role does
 WHOLE, *PARTS = blocks(SCENARIO, "yaml")
 read = YAML(typ="safe").load       # version 1.2, as emul reads it: `on` is a word
