@@ -37,6 +37,23 @@ def wrong_cuts(task: PlainMapping, cuts: Mapping[str, str]) -> list[tuple[str, s
     return []
 
 
+_FEW = 500              # of parts that any model has numbers for, so that only larger counts make the model
+
+
+def too_many_parts(task: PlainMapping, key: str, parts: int | None, nodes: int = 1) -> list[str]:
+    """The mistake in so many parts of a model's vector, each of which goes over so many nodes: an empty part is sent
+    all the same. [] as in `wrong_cuts`."""
+    if parts is None or parts * nodes <= _FEW or task.get("declared"):
+        return []
+    known = BUILT_IN.get(str((task.get("data") or {}).get("set")))
+    if known is None or models.name_of(task.get("model")) not in models.BUILT_IN:
+        return []
+    d = sum(one.numel() for one in models.create(task["model"], known.input_shape, known.classes, 0).parameters())
+    most = max(1, d // nodes)
+    return [f"{key} = {parts}: expected at most {most}, the {d} numbers of the model"
+            + (f" over {nodes} nodes" if nodes > 1 else "")] if parts > most else []
+
+
 def wrong_solver(task: PlainMapping) -> list[str]:
     """The options of the task's solver that no piece of a model takes."""
     found = solver.make(task["solver"])

@@ -105,6 +105,7 @@ def steps_of(solver: Solver, samples: int) -> int:
 
 
 SOLVERS: dict[str, type[Solver]] = {"sgd": Sgd, "adam": Adam, "adamw": AdamW}
+MOST = 10_000_000                       # steps of a local update, whose batches are planned at once
 _COUNTS = {"steps": 0, "epochs": 0, "batch": 1, "accumulate": 1}        # the least that is accepted
 _NEEDED = ("accumulate",)                                   # of these: those that none is no value of
 _BELOW_ONE = ("momentum", "beta1", "beta2")
@@ -176,6 +177,8 @@ def _wrong(key: str, value: object) -> str | None:
     """The values expected of an option, or None if the value is good."""
     if key in _COUNTS:
         count = isinstance(value, int) and not isinstance(value, bool) and value >= _COUNTS[key]
+        if count and value > MOST:
+            return f"expected at most {MOST:,}"
         good = count or (value is None and key not in _NEEDED)
         return None if good else f"expected an integer >= {_COUNTS[key]}"
     if key == "decays":

@@ -127,7 +127,7 @@ def _values(task: NodeTask, of: str, numbers: list[int]) -> np.ndarray:
 
 def wrong_counting(p: Counting, world: World) -> list[str]:
     """The mistakes in these parameters; none if they are sound."""
-    errors = wrong_cohort(p.fraction, world) + checks.positive(epsilon=p.epsilon)
+    errors = wrong_cohort(p.fraction, world) + checks.epsilons(epsilon=p.epsilon)
     errors += checks.times(stage_deadline=p.stage_deadline_s)
     if errors:
         return errors

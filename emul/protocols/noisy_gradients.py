@@ -45,7 +45,7 @@ class Private:
 
 def wrong_privacy(p: Private) -> list[str]:
     """Mistakes in these parameters, for a scheme's `check`."""
-    return (checks.positive(lr=p.lr, clip=p.clip, eps=p.eps) + checks.probabilities(delta=p.delta)
+    return (checks.positive(lr=p.lr, clip=p.clip) + checks.epsilons(eps=p.eps) + checks.probabilities(delta=p.delta)
             + checks.at_least(1, "1 round or more", over=p.over)
             + ([] if p.sigma is None else checks.not_negative(sigma=p.sigma)))
 

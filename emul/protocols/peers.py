@@ -16,7 +16,8 @@ def neighbours(world: World, i: int, graph: Graph) -> list[int]:
     before and after it in the order of numbers; or all others."""
     peers = world.roles["peer"]
     if graph == "topology":
-        return [j for j in world.neighbours(i) if j in set(peers)]
+        among = set(peers)
+        return [j for j in world.neighbours(i) if j in among]
     if graph == "complete":
         return [j for j in peers if j != i]
     at = peers.index(i)

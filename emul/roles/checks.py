@@ -24,6 +24,11 @@ def positive(**values: float | None) -> list[str]:
     return _wrong(lambda value: value > 0, "a number above 0, or none", values)
 
 
+def epsilons(**values: float | None) -> list[str]:
+    """Guarantees of privacy that a noise can give; None: there is none."""
+    return _wrong(lambda value: 1e-6 <= value <= 1e6, "a number in [1e-6, 1e6], or none", values)
+
+
 def not_negative(**values: float | None) -> list[str]:
     """Finite numbers, 0 or above; None: there is none."""
     return _wrong(lambda value: value >= 0 and math.isfinite(value), "a number, 0 or above", values)
@@ -42,6 +47,12 @@ def probabilities(**values: float | None) -> list[str]:
 def at_least(least: float, what: str, **values: float | None) -> list[str]:
     """Numbers that are `least` or more; None: there is none. what: how the expected value is called."""
     return _wrong(lambda value: value >= least, what, values)
+
+
+def steps(**values: int | None) -> list[str]:
+    """Numbers of steps of a local training, which plans all of its batches at once; None: there is none."""
+    return _wrong(lambda value: value >= 1, "an integer >= 1", values) + _wrong(
+        lambda value: value <= 10**7, "an integer up to 10,000,000", values)
 
 
 def root_samples(task: PlainMapping) -> int:

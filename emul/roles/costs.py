@@ -146,7 +146,7 @@ class Costs:
         return costs[int(uniform_at(self.keys(node, label), number) * len(costs))]
 
     def _trace(self, node: int, label: str) -> Sequence[int]:
-        """What the trace has for this label at this node."""
+        """The times in the trace for this label at this node; none: it has none."""
         if self.trace_of[node] < 0:
             return ()
         trace = self.traces[self.trace_of[node]]

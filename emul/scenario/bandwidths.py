@@ -11,7 +11,7 @@ from emul.base.units import format_bandwidth
 from emul.network.models.traceformats import FORMATS, GAPS
 from emul.network.models.traces import TraceSpec
 from emul.scenario.sections import Section, absolute, duration_text, file_digest, without_none
-from emul.scenario.values import Positive, PositiveDuration, Quantity, Text, bandwidth, one_of
+from emul.scenario.values import Positive, Quantity, Stay, Text, bandwidth, one_of
 
 
 def _flag(value: object) -> bool:
@@ -24,7 +24,7 @@ class BandwidthTrace(Section):
     trace: Text
     format: Annotated[str, one_of(*FORMATS, what="format")] | None = None
     loop: Annotated[bool, PlainValidator(_flag, json_schema_input_type=bool)] | None = None
-    period: PositiveDuration | None = None
+    period: Stay | None = None
     name: Text | None = None
     take: Annotated[str, one_of("drawn", what="way")] | None = None
     scale: Positive | None = None

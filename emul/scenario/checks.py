@@ -29,7 +29,8 @@ def check_world(parts: SoundParts, tree: PlainMapping, plugins: Sequence[str] = 
     task = parts.get("task")
     clients = 1 if network is None else len(holders(network))       # one asks the least of a task
     wrong = [] if task is None else mistakes(task, clients, plugins)
-    schemes, of_schemes = check_schemes({**parts, "task": Unsound()} if wrong else parts, network, tree, plugins)
+    schemes, of_schemes = check_schemes({**parts, "task": Unsound()} if wrong or task is None else parts, network, tree,
+                                        plugins)
     checked += of_schemes
     checked.found += [] if wrong else _without_rates(parts, network)
     if "compute" in parts and parts["compute"].device == "cuda" and not learning.gpus():

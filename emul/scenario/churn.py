@@ -10,10 +10,10 @@ from typing import Annotated, Literal, cast
 from pydantic import Field, PlainValidator
 
 from emul.base.plain import PlainDict
-from emul.base.units import duration_ns, format_duration
+from emul.base.units import format_duration
 from emul.network.models.churn import Diurnal, Exponential, Fixed, Law, LogNormal, Shocks, Weibull
 from emul.scenario.sections import Section, absolute, duration_text, exactly_one, file_digest, given, without_none
-from emul.scenario.values import PositiveDuration, Text, Written, number, one_of
+from emul.scenario.values import PositiveDuration, Stay, Text, Written, number, one_of, stay_ns
 from emul.scenario.wording import MISSING, Finding
 
 Kind = Literal["leave", "crash"]
@@ -75,16 +75,16 @@ Absence = Churn | Availability | Days | ShockGroup
 
 class WeibullLaw(Section):
     shape: Annotated[float, number("a number in [0.05, 100]", lambda x: 0.05 <= x <= 100)]
-    scale: PositiveDuration
+    scale: Stay
 
 
 class LogNormalLaw(Section):
-    median: PositiveDuration
+    median: Stay
     sigma: Annotated[float, number("a number above 0, at most 10", lambda x: 0 < x <= 10)]
 
 
 class LawRule(Section):
-    exponential: PositiveDuration | None = None
+    exponential: Stay | None = None
     weibull: WeibullLaw | None = None
     lognormal: LogNormalLaw | None = None
 
@@ -96,10 +96,7 @@ class LawRule(Section):
 def law_value(value: object) -> Law:
     """A duration, always the same, or a law."""
     if not isinstance(value, dict):
-        ns = duration_ns(value)
-        if ns == 0:
-            raise ValueError("expected more than 0")
-        return Fixed(ns)
+        return Fixed(stay_ns(value))
     rule = LawRule.model_validate(value)
     if rule.weibull is not None:
         return Weibull(rule.weibull.shape, rule.weibull.scale)

@@ -90,7 +90,9 @@ def unknown_in_rules(parts: SoundParts, tree: PlainMapping) -> Iterator[Finding]
                 if expected := unknown_mark(side, parts):
                     yield (section, i, "match"), shown(rule.match), expected
     drawn = [group.name for group in parts.get("groups", ())]       # a class of links is given by these rules
-    for i, entry in enumerate((tree.get("devices") or {}).get("nodes") or ()):
+    written = tree.get("devices")
+    entries = written.get("nodes") if isinstance(written, dict) else None
+    for i, entry in enumerate(entries if isinstance(entries, list) else ()):
         match = entry.get("match") if isinstance(entry, dict) else None
         if isinstance(match, str) and match.startswith(MARK) and match[len(MARK):] not in drawn:
             yield ("devices", "nodes", i, "match"), shown(match), _no_group(match, drawn)

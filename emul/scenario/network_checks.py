@@ -16,12 +16,12 @@ from emul.network.links.fifo import LinksError
 from emul.network.links.tcp import MSS_BYTES
 from emul.network.mediumoutlook import radio_problems
 from emul.network.models import contacts, latency, outages, radiofiles, traces
-from emul.network.models.background import Traffic
+from emul.network.models.background import OnOffRate, Traffic, WalkRate
 from emul.network.models.churn import read_availability
 from emul.network.models.contacts import ContactSpec
 from emul.network.models.radiofiles import RadioSpec
 from emul.network.rules import MARK
-from emul.scenario.churn import Availability
+from emul.scenario.churn import Availability, Churn
 from emul.scenario.costtrace import read_trace
 from emul.scenario.devices import Devices, equipment, unknown_devices, unknown_links, unknown_to
 from emul.scenario.faults import Slow
@@ -68,6 +68,7 @@ def check_network(parts: SoundParts, tree: PlainMapping,
         given = devices is not None or any(group.device for group in groups)
         checked.found += _cost_trace(parts, given, None if network is None else network.names, checked.warnings)
     checked.found += _schedules(parts.get("faults", []), tree)
+    checked.found += _too_many_changes(parts)
     return network, parts, checked
 
 
@@ -332,6 +333,38 @@ def _dropped_rows(rules: Sequence[LinkRule]) -> list[str]:
                              f"{format_duration(trace.length_ns)}, at its last row, whose rate never holds; period "
                              "gives it a time")
     return found
+
+
+_MOST_CHANGES = 10_000_000       # of one link, entry of traffic or node: more take a run hours of real time
+
+
+def _too_many_changes(parts: SoundParts) -> Iterator[Finding]:
+    """Losses, traffic and absences that change more often, up to the end of virtual time, than a run can follow."""
+    stop = parts.get("stop")
+    if stop is None or stop.virtual_time_ns is None:
+        return
+    means: list[tuple[Path, float]] = []
+    for i, rule in enumerate(parts.get("link_rules", ())):
+        if isinstance(rule.outage, outages.OnOffSpec):
+            means.append((("links", i, "outage"), (rule.outage.up_ns + rule.outage.down_ns) / 2))
+        elif isinstance(rule.outage, outages.GilbertSpec) and rule.outage.slot_ns is not None:
+            means.append((("links", i, "outage"), rule.outage.slot_ns / max(rule.outage.p, rule.outage.r, 1e-12)))
+    for i, entry in enumerate(parts.get("traffic", ())):
+        if entry.messages is not None:
+            means.append((("traffic", i, "messages", "every"), entry.messages.every.expected_ns))
+        elif isinstance(entry.rate, WalkRate):
+            means.append((("traffic", i, "rate", "walk", "every"), entry.rate.every.expected_ns))
+        elif isinstance(entry.rate, OnOffRate):
+            means.append((("traffic", i, "rate", "on_off"),
+                          (entry.rate.on.expected_ns + entry.rate.off.expected_ns) / 2))
+    for i, fault in enumerate(parts.get("faults", ())):
+        if isinstance(fault, Churn):
+            means.append((("faults", i, "churn"), (fault.up.expected_ns + fault.down.expected_ns) / 2))
+    least_ns = -(-stop.virtual_time_ns // _MOST_CHANGES)
+    for path, mean_ns in means:
+        if mean_ns < least_ns:
+            yield path, f"{format_duration(round(mean_ns))} in the mean", (
+                f"expected {format_duration(least_ns)} or more: at most {_MOST_CHANGES:,} up to stop.virtual_time")
 
 
 def _beyond(parts: SoundParts) -> list[str]:

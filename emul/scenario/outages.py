@@ -20,7 +20,7 @@ from emul.network.models.outages import (
     OutageSpec,
 )
 from emul.scenario.sections import Section, absolute, duration_text, given, without_none
-from emul.scenario.values import PositiveDuration, Probability, Text, Written, number, one_of
+from emul.scenario.values import Probability, Stay, Text, Written, number, one_of
 from emul.scenario.wording import MISSING, Finding
 
 GEMODEL = "gemodel"             # netem's name of gilbert_elliott
@@ -76,12 +76,12 @@ class OutageSection(Section):
     loss_bad: Annotated[Probability | None, Field(alias="1-h")] = None
     loss_good: Annotated[Probability | None, Field(alias="1-k")] = None
     per: Annotated[str, one_of(*UNITS, what="unit of outage")] | None = None
-    slot: PositiveDuration | None = None
+    slot: Stay | None = None
     span: Annotated[str, one_of(*SPANS, what="span")] | None = None
     start: Annotated[str, one_of("good", "up", "stationary", what="start")] | None = None
-    up: PositiveDuration | None = None
-    down: PositiveDuration | None = None
-    coherence: PositiveDuration | None = None
+    up: Stay | None = None
+    down: Stay | None = None
+    coherence: Stay | None = None
     snr: Annotated[float, PlainValidator(_snr, json_schema_input_type=float | str)] | None = None
     rate: Annotated[int, PlainValidator(_rate, json_schema_input_type=Written)] | None = None
     bandwidth: Annotated[float, PlainValidator(_hertz, json_schema_input_type=str)] | None = None

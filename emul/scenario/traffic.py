@@ -45,17 +45,18 @@ from emul.scenario.bandwidths import BandwidthTrace, bandwidth_document, bandwid
 from emul.scenario.churn import LawRule, law_document, law_value
 from emul.scenario.sections import Section, duration_text, exactly_one, without_none
 from emul.scenario.values import (
-    Count,
     Duration,
     PositiveDuration,
     PositiveSize,
     Quantity,
+    Stay,
     Text,
     Written,
     findings,
     number,
     one_of,
     unit,
+    whole,
 )
 from emul.scenario.wording import Finding
 
@@ -78,7 +79,7 @@ _Match = Annotated[str, PlainValidator(_match, json_schema_input_type=str)]
 
 class ParetoLaw(Section):
     shape: Annotated[float, number("a number in [1.01, 100]", lambda x: 1.01 <= x <= 100)]
-    mean: PositiveDuration
+    mean: Stay
 
 
 class StayRule(LawRule):
@@ -137,8 +138,8 @@ class RateLawRule(Section):
 class SineRule(Section):
     mean: Rate
     amplitude: Rate
-    period: PositiveDuration
-    step: PositiveDuration | None = None
+    period: Stay
+    step: Stay | None = None
 
     def wrong(self) -> list[Finding]:
         """A rate below 0, or steps that are too long or too many."""
@@ -152,8 +153,8 @@ class SineRule(Section):
 class RampRule(Section):
     from_: Annotated[Rate, Field(alias="from")]
     to: Rate
-    over: PositiveDuration
-    step: PositiveDuration | None = None
+    over: Stay
+    step: Stay | None = None
 
     def wrong(self) -> list[Finding]:
         """Steps that are too long or too many."""
@@ -263,7 +264,7 @@ class TrafficRule(Section):
     name: Text | None = None
     rate: AnyRate | None = None
     messages: MessagesRule | None = None
-    greedy: Count | None = None
+    greedy: Annotated[int, whole(1, 10_000)] | None = None
     at: Duration = 0
     for_: Annotated[PositiveDuration | None, Field(alias="for")] = None
 

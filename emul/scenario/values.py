@@ -58,6 +58,18 @@ def one_of(*words: str, what: str = "value") -> PlainValidator:
     return PlainValidator(check, json_schema_input_type=Literal[words])
 
 
+LEAST_STAY_NS = 1000        # of what happens again and again: a shorter one takes a run without end
+
+
+def stay_ns(value: object) -> int:
+    """A duration, or the mean of durations, of which a run goes through one after the other."""
+    found = units.duration_ns(value)
+    if found < LEAST_STAY_NS:
+        raise ValueError("expected more than 0" if found == 0 else
+                         f"expected {units.format_duration(LEAST_STAY_NS)} or more: a run goes through all of them")
+    return found
+
+
 def unit(parse: Callable[[object], int], least: int = 0) -> PlainValidator:
     """A quantity with its unit; `least` = 1 where 0 makes no sense."""
     def check(value: object) -> int:
@@ -105,6 +117,7 @@ Fraction = Annotated[float, number("a fraction in (0, 1]", lambda x: 0 < x <= 1)
 Probability = Annotated[float, PlainValidator(units.probability, json_schema_input_type=float | str)]
 Duration = Annotated[int, unit(units.duration_ns)]
 PositiveDuration = Annotated[int, unit(units.duration_ns, least=1)]
+Stay = Annotated[int, unit(stay_ns)]
 Size = Annotated[int, unit(units.size_bytes)]
 PositiveSize = Annotated[int, unit(units.size_bytes, least=1)]
 # first, last; None: for good

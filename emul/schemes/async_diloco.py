@@ -110,7 +110,7 @@ def check(params: Params, world: World) -> list[str]:
         wrong.append(f"c = {params.c}: expected a number in [0, 1/{delay}]: in {delay} arrivals the momentum has the "
                      "weight 1")
     return (wrong + checks.positive(rate=params.rate) + checks.times(timeout=params.timeout_s)
-            + checks.at_least(1, "an integer >= 1", steps=params.steps, delay=params.delay))
+            + checks.steps(steps=params.steps) + checks.at_least(1, "an integer >= 1", delay=params.delay))
 
 
 def warn(params: Params, world: World) -> list[str]:

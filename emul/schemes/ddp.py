@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from emul.learning.cuts import too_many_parts
 from emul.protocols import collective, peers
 from emul.protocols.collective import Chunk, How, Manner, Part, all_reduce, wrong_group
 from emul.protocols.rounds import finite
@@ -82,6 +83,7 @@ def check(params: Params, world: World) -> list[str]:
         params.step_s is not None and params.layers is None) else []
     return (alone + checks.times(timeout=params.timeout_s, step=params.step_s)
             + checks.at_least(1, "an integer >= 1", layers=params.layers) + wrong_group(params.how, world)
+            + too_many_parts(world.task, "layers", params.layers)
             + [f"task.solver.{found}: ddp needs keep: true, or the solver begins anew in every step"
                for found in collective.begins_anew(world)])
 

@@ -30,6 +30,7 @@ from typing import Literal
 
 import numpy as np
 
+from emul.learning.cuts import too_many_parts
 from emul.primitives.compress import Codec, choose
 from emul.primitives.written import WrittenChoice
 from emul.protocols import collective, peers, rendezvous
@@ -153,8 +154,9 @@ def check(params: Params, world: World) -> list[str]:
     """The mistakes in these parameters; none if they are sound."""
     wrong = [] if 0 <= params.momentum < 1 else [f"momentum = {params.momentum}: expected a number in [0, 1)"]
     return (wrong + checks.positive(rate=params.rate)
-            + checks.at_least(1, "an integer >= 1", steps=params.steps, pieces=params.pieces)
+            + checks.steps(steps=params.steps) + checks.at_least(1, "an integer >= 1", pieces=params.pieces)
             + checks.times(timeout=params.timeout_s, grace=params.grace_s) + wrong_group(params.how, world)
+            + too_many_parts(world.task, "pieces", params.pieces, world.count("peer"))
             + _wrong_codec(params) + _mortal(params))
 
 

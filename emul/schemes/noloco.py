@@ -94,7 +94,7 @@ def check(params: Params, world: World) -> list[str]:
     """The mistakes in these parameters; none if they are sound."""
     wrong = [] if 0 <= params.momentum < 1 else [f"momentum = {params.momentum}: expected a number in [0, 1)"]
     return (wrong + checks.positive(rate=params.rate) + checks.not_negative(gamma=params.gamma)
-            + checks.at_least(1, "an integer >= 1", steps=params.steps) + checks.times(timeout=params.timeout_s)
+            + checks.steps(steps=params.steps) + checks.times(timeout=params.timeout_s)
             + checks.at_least(2, "two or more", peers=world.count("peer")))
 
 

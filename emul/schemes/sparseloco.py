@@ -185,7 +185,7 @@ def check(params: Params, world: World) -> list[str]:
         codec_of(params)
     except ValueError as error:
         wrong.append(str(error))
-    return (wrong + checks.positive(rate=params.rate) + checks.at_least(1, "an integer >= 1", steps=params.steps)
+    return (wrong + checks.positive(rate=params.rate) + checks.steps(steps=params.steps)
             + checks.times(timeout=params.timeout_s, grace=params.grace_s)
             + rendezvous.mortal(params.survive, params.timeout_s)
             + ["store = true: with survive: expected codes that go to all others"] * (params.store and params.survive)

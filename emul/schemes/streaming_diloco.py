@@ -244,7 +244,7 @@ def check(params: Params, world: World) -> list[str]:
     wrong = [] if 0 <= params.momentum < 1 else [f"momentum = {params.momentum}: expected a number in [0, 1)"]
     wrong += [] if 0 <= params.alpha <= 1 else [f"alpha = {params.alpha}: expected a number in [0, 1]"]
     wrong += (checks.positive(rate=params.rate) + checks.times(timeout=params.timeout_s)
-              + checks.at_least(1, "an integer >= 1", steps=params.steps, fragments=params.fragments)
+              + checks.steps(steps=params.steps) + checks.at_least(1, "an integer >= 1", fragments=params.fragments)
               + checks.at_least(0, "an integer >= 0", tau=params.tau)
               + checks.at_least(2, "two or more", peers=world.count("peer")))
     if params.codec is not None:

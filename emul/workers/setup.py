@@ -70,7 +70,7 @@ class Setup(Struct):
 
 
 def costs_of(setup: Setup) -> Costs:
-    """What computations cost in virtual time, from its first one on."""
+    """The costs of the computations of a run that begins."""
     def stream(node: int, label: str) -> int:
         return key64(setup.seed, "compute", setup.names[node], label)
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
+from small_scenario import SMALL
 
 from emul import scenario
 from emul.base.errors import ScenarioError
@@ -139,3 +140,35 @@ def test_a_schemes_raw_parameters_survive_being_resolved(parameters):
         return
     again = scenario.loads(first.resolved(), check=False)
     assert repr(again.schemes) == repr(first.schemes)       # repr, because NaN differs from itself
+
+
+@pytest.mark.parametrize(("sets", "place", "expected"), [
+    (["devices=x"], "devices", "expected a mapping"),
+    (["task=5", "schemes=[{name: splitfed, cut: 1}]"], "task", "expected a mapping"),
+    (["schemes=[{name: fedavg, selection: {uniform: {over: 1e308}}}]"], "schemes[0].selection", "at most 1e6"),
+    (["links[0].outage={model: on_off, up: 1 ns, down: 1 s}"], "links[0].outage.up", "expected 1 us or more"),
+    (["links[0].outage={model: bernoulli, p: 0.1, per: slot, slot: 999 ns}"], "links[0].outage.slot", "1 us or more"),
+    (["links[0].outage={model: on_off, up: 1 us, down: 1 us}", "stop={virtual_time: 1 h}"], "links[0].outage",
+     "at most 10,000,000 up to stop.virtual_time"),
+    (["traffic=[{link: client1->server, messages: {every: {exponential: 1 ns}, size: 1 kB}}]"],
+     "traffic[0].messages.every.exponential", "expected 1 us or more"),
+    (["traffic=[{link: client1->server, messages: {every: 1 us, size: 1 B}}]", "stop={virtual_time: 1 h}"],
+     "traffic[0].messages.every", "expected 360 us or more"),
+    (["traffic=[{link: client1->server, greedy: 1000000000}]"], "traffic[0].greedy", "in 1..10000"),
+    (["faults=[{churn: {match: client*, up: 1 ns, down: 1 s}}]"], "faults[0].churn.up", "expected 1 us or more"),
+    (["schemes=[{name: diloco, pieces: 10000}]"], "schemes[0].pieces", "the 650 numbers of the model over 3 nodes"),
+    (["schemes=[{name: ddp, layers: 1000}]"], "schemes[0].layers", "the 650 numbers of the model"),
+    (["schemes=[{name: diloco, steps: 1000000000}]"], "schemes[0].steps", "up to 10,000,000"),
+    (["task.solver={sgd: {lr: 0.1, steps: 1000000000, batch: 8}}"], "task.solver.sgd.steps", "at most 10,000,000"),
+    (["schemes=[{name: dp_fedavg, eps: 1e-300}]"], "schemes[0].eps", "a number in [1e-6, 1e6]")])
+def test_what_would_take_a_run_without_end_is_an_error_at_its_place(sets, place, expected):
+    with pytest.raises(ScenarioError) as wrong:
+        scenario.loads(SMALL, "small", [*sets])
+    assert place in {problem.place.removeprefix("--set ") for problem in wrong.value.problems}
+    assert any(expected in problem.expected for problem in wrong.value.problems)
+
+
+def test_a_looped_trace_lasts_for_each_of_its_rates(tmp_path):
+    (tmp_path / "t.csv").write_text("time_s,rate_mbps\n0,10\n0.000000001,5\n0.000000002,5\n")
+    with pytest.raises(ScenarioError, match=r"bandwidth.loop +2 ns +expected 1 us or more for each of the 3 rates"):
+        scenario.loads(SMALL, "small", [f"links[0].bandwidth={{trace: {tmp_path / 't.csv'}, loop: true}}"])

@@ -82,6 +82,9 @@ class TraceSpec:
         return sum(each) / len(each)
 
 
+LEAST_STEP_NS = 1000        # a run goes through all rates of all laps
+
+
 @lru_cache(maxsize=1024)                # one for all the links that a rule matches, or that have drawn the same
 def _service(spec: TraceSpec, stamp: tuple[int, int] | None) -> PiecewiseConstant:
     trace = spec.trace()
@@ -135,6 +138,10 @@ def problem(spec: TraceSpec) -> tuple[str, str, str] | None:
             f"expected {spec.sha256[:16]}...: the file is not the one that this scenario was resolved with")
     if not any(trace.rates_bps):
         return "trace", "0 bit/s", "expected a trace that lets something through"
+    lap_ns = (spec.period_ns or trace.period_ns or trace.length_ns) if spec.loop or trace.period_ns else None
+    if lap_ns is not None and lap_ns < LEAST_STEP_NS * len(trace.times_ns):
+        return "loop", units.format_duration(lap_ns), (
+            f"expected {units.format_duration(LEAST_STEP_NS)} or more for each of the {len(trace.times_ns)} rates")
     return None
 
 

@@ -27,8 +27,8 @@ class Common:
     def __post_init__(self) -> None:
         if self.count is not None and self.count < 1:
             raise ValueError(f"count = {self.count}: expected at least 1")
-        if self.over < 1:
-            raise ValueError(f"over = {self.over}: expected at least 1")
+        if not 1 <= self.over <= 1e6:
+            raise ValueError(f"over = {self.over}: expected at least 1, at most 1e6")
         if self.least < 0:
             raise ValueError(f"least = {self.least}: expected at least 0")
 

@@ -195,8 +195,8 @@ class Settings:
 
 def wrong_settings(s: Settings) -> list[str]:
     """The mistakes in the parameters that MP-DP and its relatives have in common, for a scheme's `check`."""
-    errors = checks.positive(eps=s.eps, bound=s.bound, lr=s.lr, output_scale=s.output_scale,
-                             mean_samples=s.mean_samples)
+    errors = checks.epsilons(eps=s.eps)
+    errors += checks.positive(bound=s.bound, lr=s.lr, output_scale=s.output_scale, mean_samples=s.mean_samples)
     errors += checks.times(stage_deadline=s.stage_deadline_s)
     errors += checks.probabilities(delta=s.delta) + checks.fractions(fraction=s.fraction)
     errors += checks.at_least(1, "1 or more", n=s.n, directions=s.directions, rounds=s.rounds, records=s.records)
