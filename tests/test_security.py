@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,14 +17,17 @@ import pytest
 from small_scenario import SMALL
 
 from emul import cli, engine
-from emul.base.errors import InputError
+from emul.base.errors import InputError, TooFewClients
+from emul.base.tracebacks import told
+from emul.engine.keeping import unfinished_like
 from emul.engine.reopening import reopen
 from emul.learning.names import PluginError, add_folder_of
-from emul.record import rundir
-from emul.record.journal import RecordError
+from emul.record import report, rundir
+from emul.record.journal import Journal, RecordError
 from emul.record.load import load_run
 from emul.registry import attacks, schemes
 from emul.scenario import loads
+from emul.testing import drive
 
 RAN = "open(__file__ + '.ran', 'w').close()\n"          # a module that leaves a mark when it is imported
 
@@ -197,3 +201,74 @@ def test_the_summary_says_whose_code_ran_that_is_not_emuls(of_stranger: Path) ->
     summary = json.loads((of_stranger / rundir.SUMMARY).read_text())
     digest = rundir.fingerprint(of_stranger.parent.parent / "stranger.py")["blake2b"]
     assert summary["versions"]["stranger"] == f"blake2b {digest}"
+
+
+# --- damaged neighbours, texts, streams -------------------------------------------------------------------------------
+
+def test_a_damaged_neighbour_ends_no_run_and_no_resumption(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    scenario = loads(SMALL.replace("compute:", "training: skip\ncompute:"), "s")
+    odd = tmp_path / "odd-1"
+    odd.mkdir()
+    (odd / rundir.INCOMPLETE).touch()
+    (odd / rundir.SCENARIO).write_bytes(b"\xff\xfe")
+    (odd / rundir.COMMAND).write_bytes(b'{"id": "\xff"}')
+    assert unfinished_like(tmp_path, scenario) == []
+    first, second = engine.run(scenario, workers=0, out=tmp_path)
+    assert first.directory is not None
+    assert second.directory is not None
+    shutil.rmtree(second.directory)
+    again, = engine.resume(first.directory, 0)              # it has ended, and the other scheme has not begun
+    assert again.scheme == second.scheme
+    assert again.summary is not None
+    assert again.summary["digest"] == (second.summary or {})["digest"]
+    assert f"not looked at: {odd / rundir.COMMAND}" in caplog.text
+    with pytest.raises(RecordError, match="nothing to go on with"):
+        engine.resume(first.directory, 0)
+
+
+def test_a_text_of_a_role_that_no_file_takes_is_written_with_escapes_and_bounded() -> None:
+    async def server(node: Any, p: Any) -> None:
+        raise TooFewClients("\udcff" + "x" * 99_999)
+
+    why = drive(server, None, clients=[1]).ended or ""
+    assert why.startswith("TooFewClients: \\udcffx")
+    assert len(why.encode()) < 30_000
+    assert "ValueError: \\udcff" in told(ValueError("\udcff"))
+
+
+def test_control_characters_of_a_file_do_not_reach_the_terminal(of_stranger: Path, tmp_path: Path,
+                                                               capsys: pytest.CaptureFixture[str],
+                                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", [])
+    run = shutil.copytree(of_stranger, tmp_path / "run")
+    (run / rundir.INCOMPLETE).touch()
+    (run / rundir.ERROR).write_text("\x1b]0;mine\x07 \x1b[2J\n")
+    assert command("salvage", str(run)) == 0
+    said = capsys.readouterr()
+    assert "\x1b" not in said.out + said.err
+    assert "\\x1b[2J" in said.out
+
+
+@pytest.mark.parametrize("name", ["header", "summary", "aliases"])
+def test_files_that_a_stranger_has_made_up_are_an_error_of_the_record(of_stranger: Path, tmp_path: Path,
+                                                                     name: str) -> None:
+    run = shutil.copytree(of_stranger, tmp_path / "run")
+    (run / rundir.SEAL).unlink()
+    if name == "header":
+        (run / rundir.JOURNAL).unlink()
+        Journal(run / rundir.JOURNAL, {"names": 3, "roles": {}, "network": None}).close()
+    elif name == "summary":
+        (run / rundir.SUMMARY).write_text('{"virtual_seconds": "never"}')
+    else:
+        (run / rundir.SCENARIO).write_text("a: &a [1]\nb: [*a, *a]\n")
+    with pytest.raises(RecordError):
+        report.write(run, tmp_path / "report.html")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"])
+def test_a_command_runs_without_standard_streams(folder: Path, closed: str) -> None:
+    emul = Path(sys.executable).with_name("emul")
+    done = subprocess.run(f"{emul} run small.yaml --workers 1 {closed}", shell=True, timeout=120, check=False)
+    assert done.returncode == 0
+    assert len(list((folder / "runs").glob("*/seal.json"))) == 2

@@ -1,12 +1,15 @@
-"""Files that are read up to a limit, files that are whole or not there, and names as names of files."""
+"""Files that are read up to a limit, files that are whole or not there, names as names of files, and folders that go
+with their process."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
+import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -107,3 +110,40 @@ def from_file_name(text: str) -> str:
     '../a b'
     """
     return unquote(text)
+
+
+# --- folders that go with their process -------------------------------------------------------------------------------
+
+_HELD = "emul.lock"                 # in such a folder, locked as long as its process lives
+_locks: dict[Path, int] = {}        # descriptors of this process
+
+
+def hold_folder(folder: Path) -> None:
+    """This process needs a temporary folder while it lives; `remove_left_folders` of another one removes it then. A
+    process that is killed with all of its group leaves its own behind."""
+    if folder in _locks:
+        return
+    path = folder / f".{_HELD}"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    os.rename(path, folder / _HELD)             # only now: a lock that nobody holds yet is no sign of an end
+    _locks[folder] = descriptor
+
+
+def remove_held_folder(folder: Path) -> None:
+    """The folder is not needed any more."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if folder in _locks:
+        os.close(_locks.pop(folder))
+
+
+def remove_left_folders(parent: Path, prefixes: Sequence[str]) -> None:
+    """Remove the folders of this user whose processes have ended. Only those of `hold_folder`, whose lock tells: the
+    number of a process may be another one's by now, or of another container."""
+    with contextlib.suppress(OSError):
+        for folder in os.scandir(parent):
+            if folder.name.startswith(tuple(prefixes)) and folder.is_dir(follow_symlinks=False) and (
+                    folder.stat(follow_symlinks=False).st_uid == os.getuid()):
+                with contextlib.suppress(OSError), open(Path(folder) / _HELD, "rb") as lock:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(folder, ignore_errors=True)

@@ -10,13 +10,44 @@ from pathlib import Path
 from emul.base.errors import EmulError
 
 WHOLE = "EMUL_TRACEBACK"        # environment variable, which workers inherit: no line of emul's is left out
+_MOST = 20_000                   # characters of a text; a traceback of fifty frames has a third
 _EMUL = f"{Path(__file__).parents[1]}{os.sep}"
 _PYTHON = f"{sysconfig.get_paths()['stdlib']}{os.sep}"
 
 
+def writable(text: str) -> str:
+    r"""A text that somebody else's code has made, as any file, frame or terminal takes it: of bounded length, and
+    surrogates, which are no UTF-8, as escapes.
+
+    >>> writable("no file \udcff")
+    'no file \\udcff'
+    """
+    left = len(text) - _MOST
+    text = text if left <= 0 else f"{text[:_MOST]} ... ({left} characters more)"
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def shown(text: str) -> str:
+    r"""A text for a terminal, which takes control characters of a stranger's file for commands: as escapes.
+
+    >>> shown("line 1\n\x1b[2Jline 2")
+    'line 1\n\\x1b[2Jline 2'
+    """
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+
+
+def named(error: BaseException) -> str:
+    """Type and text of an error.
+
+    >>> named(ValueError("no such node"))
+    'ValueError: no such node'
+    """
+    return writable(f"{type(error).__name__}: {error}")
+
+
 def said(error: BaseException) -> str:
     """An error in one line: one of emul's as it is, another with its type and where it came from."""
-    text = " ".join(str(error).split())[:300]
+    text = writable(" ".join(str(error).split())[:300])
     if isinstance(error, EmulError):
         return text
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _library(frame.filename)]
@@ -42,7 +73,7 @@ def told(error: BaseException) -> str:
     head = f"{Path(own[-1].filename).name}, line {own[-1].lineno}: {_last_line(found)}\n" if own else ""
     if not whole() and (left_out := _shorten(found)):
         head += f"({left_out} {'line' if left_out == 1 else 'lines'} of emul left out: emul --traceback shows them)\n"
-    return head + "".join(found.format())
+    return writable(head + "".join(found.format()))
 
 
 def _last_line(found: traceback.TracebackException) -> str:

@@ -19,7 +19,7 @@ import typer
 
 from emul import __version__
 from emul.base.errors import EmulError, InputError
-from emul.base.tracebacks import WHOLE, whole
+from emul.base.tracebacks import WHOLE, shown, whole
 from emul.cli import (  # noqa: F401
     attack,
     evaluate,
@@ -116,4 +116,4 @@ def _print(error: EmulError) -> None:
     if whole():
         traceback.print_exception(error)
     else:
-        print(error, file=sys.stderr)
+        print(shown(str(error)), file=sys.stderr)

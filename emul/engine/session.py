@@ -15,6 +15,7 @@ from msgspec import structs
 from emul.base.errors import NotRecorded, RunError, WorkerDied
 from emul.base.files import strerror
 from emul.base.plain import PlainDict
+from emul.base.tracebacks import named
 from emul.engine.costs import Charge
 from emul.engine.findings import (
     Finished,
@@ -118,7 +119,7 @@ class Session:
                 stack.enter_context(directory.claimed())
                 return self.run_in(directory, self._begun(directory, command))
         except NotRecorded as e:            # before anything ran
-            return Result(self.wiring.label, error=told(e), warnings=tuple(self.wiring.warnings))
+            return Result(self.wiring.label, error=named(e), warnings=tuple(self.wiring.warnings))
 
     def _begun(self, directory: RunDirectory, command: Command) -> Journal:
         """The journal of a new run, in its directory with all that it can be gone on with. Raises NotRecorded, and then
@@ -144,12 +145,12 @@ class Session:
                 summary, report = self._written(directory, finished, digest)
             except RunError as e:
                 journal.close(complete=False)
-                note_end(directory, told(e))
-                return Result(self.wiring.label, directory.path, error=told(e), warnings=tuple(self.wiring.warnings),
+                note_end(directory, named(e))
+                return Result(self.wiring.label, directory.path, error=named(e), warnings=tuple(self.wiring.warnings),
                               worker_died=isinstance(e, WorkerDied))
             except BaseException as e:
                 journal.close(complete=False)
-                note_end(directory, (str(e) or "interrupted") if isinstance(e, KeyboardInterrupt) else told(e))
+                note_end(directory, (str(e) or "interrupted") if isinstance(e, KeyboardInterrupt) else named(e))
                 raise
             self.keeping.completed(directory.path)
             profiled = self.scenario.compute.mode == "profile"
@@ -193,10 +194,6 @@ class Session:
         except OSError as e:
             raise NotRecorded(f"{e.filename or directory.path}: {strerror(e)}; the journal has all of the run: `emul "
                               "salvage` makes tables of it, `emul resume` all files") from None
-
-
-def told(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
 
 
 def note_end(directory: RunDirectory, why: str) -> None:

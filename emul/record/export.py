@@ -16,9 +16,9 @@ import numpy as np
 from emul.base.errors import InputError
 from emul.base.files import write_atomically
 from emul.base.plain import PlainDict
-from emul.record.journal import header
+from emul.record.journal import fitting, header
 from emul.record.load import RunTables, load_run
-from emul.record.rundir import JOURNAL, SCENARIO, SUMMARY
+from emul.record.rundir import JOURNAL, SCENARIO, SUMMARY, read_scenario
 from emul.record.tables import COLUMNS, FATES, LOST
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def perfetto(directory: Path, file: Path, tell: Callable[[str], None] = lambda s
     run = load_run(directory)
     head = header(directory / JOURNAL)
     count = 0
-    with write_atomically(file) as temporary, temporary.open("w", encoding="utf-8") as out:
+    with fitting(directory), write_atomically(file) as temporary, temporary.open("w", encoding="utf-8") as out:
         about = json.dumps({"run": title(run), "digest": run.summary["digest"], "incomplete": run.incomplete})
         out.write(f'{{"displayTimeUnit": "ns", "otherData": {about}, "traceEvents": [\n')
         for event in _events(run, head["names"], head["roles"]):
@@ -250,9 +250,10 @@ def wandb(directory: Path, out: Path) -> Path:
 def _written(directory: Path, make: Callable[[str], Kind]) -> Kind:
     """The place of a run in a tool, made under the title of the run, with all of its numbers in it."""
     run = load_run(directory)
-    place = make(title(run))
-    place.add(scalars(run))
-    place.close(run)
+    with fitting(directory):
+        place = make(title(run))
+        place.add(scalars(run))
+        place.close(run)
     return place
 
 
@@ -293,7 +294,7 @@ class MLflowRun:
             from mlflow.tracking import MlflowClient
         except ImportError:
             raise ExportError("--mlflow needs MLflow: install emul[mlflow]") from None
-        document = _scenario(directory)
+        document = read_scenario(directory / SCENARIO)[1]
         self._client = client = MlflowClient(tracking_uri=uri)
         known = client.get_experiment_by_name(document["name"])
         experiment = client.create_experiment(document["name"]) if known is None else known.experiment_id
@@ -332,7 +333,7 @@ class WandbRun:
             import wandb as library
         except ImportError:
             raise ExportError("--wandb needs wandb: install emul[wandb]") from None
-        document = _scenario(directory)
+        document = read_scenario(directory / SCENARIO)[1]
         out.mkdir(parents=True, exist_ok=True)
         settings = library.Settings(console="off", silent=True, x_disable_stats=True)   # of this machine: no part of it
         self._run = library.init(project=document["name"], name=name, config=dict(_flat(document)), dir=str(out),
@@ -351,14 +352,6 @@ class WandbRun:
     def close(self, run: RunTables) -> None:
         self._run.summary.update({**_numbers(run.summary), "digest": run.summary["digest"]})
         self._run.finish(exit_code=1 if run.incomplete else 0)
-
-
-def _scenario(directory: Path) -> dict[str, Any]:
-    """The resolved scenario of a run as plain values."""
-    from ruamel.yaml import YAML
-
-    found: dict[str, Any] = YAML(typ="safe", pure=True).load((directory / SCENARIO).read_text(encoding="utf-8"))
-    return found
 
 
 def _numbers(summary: Mapping[str, object]) -> dict[str, float]:

@@ -49,6 +49,16 @@ class RecordError(InputError):
     """A file of a run directory is not what emul wrote; the text names the file and the place."""
 
 
+@contextlib.contextmanager
+def fitting(path: Path) -> Iterator[None]:
+    """Inside the block files of a run are put together that could be read one by one: RecordError where they do not fit
+    each other, as those of another emul, or of a stranger who has made them up."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, MemoryError) as e:
+        raise RecordError(f"{path}: its files do not fit each other: {type(e).__name__}: {e}") from e
+
+
 def _plain(value: object) -> Any:
     """NumPy scalars, where a role reported one, as Python numbers."""
     item = getattr(value, "item", None)
@@ -60,6 +70,7 @@ def _plain(value: object) -> Any:
 encode = msgspec.msgpack.Encoder(enc_hook=_plain).encode
 _decode = msgspec.msgpack.Decoder().decode
 _decode_rows = msgspec.msgpack.Decoder(list[tuple]).decode
+_UNDECODABLE = (ValueError, RecursionError)         # also of text that is no UTF-8, and of lists in lists without end
 _BACKGROUND = "background"          # a key of the end: links, as `LinkTotal`
 _OBSERVED = "observed"              # the one key of a map: [node, round, {name: value}] each
 
@@ -259,7 +270,7 @@ class Reading(Iterator[Row]):
             if _is_array(blob):
                 try:
                     chunk = _decode_rows(blob)
-                except msgspec.MsgspecError as error:
+                except _UNDECODABLE as error:
                     raise RecordError(f"{self.path}, byte {offset}: no rows of a journal: {error}") from error
                 self.count += len(chunk)
                 self._summed.update(_digested(chunk, blob, repeats(self.header)))
@@ -338,7 +349,7 @@ def _is_array(blob: bytes) -> bool:
 def _try_decode(blob: bytes, path: Path, offset: int) -> object:
     try:
         return _decode(blob)
-    except msgspec.MsgspecError as error:
+    except _UNDECODABLE as error:
         raise RecordError(f"{path}, byte {offset}: no MessagePack: {error}") from error
 
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,11 +21,11 @@ from emul.record import salvage
 from emul.record.arrays import Computations, Messages
 from emul.record.attacks import Attacked, attacks, read_attack
 from emul.record.columns import Table, columns
-from emul.record.journal import RecordError, header, read
+from emul.record.journal import RecordError, fitting, header, read
 from emul.record.marks import incomplete
 from emul.record.moving import CONTACTS, POSITIONS
 from emul.record.payloads import KeptMessage, chosen, listed
-from emul.record.rundir import JOURNAL, SUMMARY, check_seal, read_json
+from emul.record.rundir import JOURNAL, SEAL, SUMMARY, check_seal, read_json
 from emul.record.samples import SAMPLES
 from emul.record.tables import (
     BESIDE,
@@ -83,14 +82,14 @@ class OpenedRun:
     @cached_property
     def messages(self) -> Messages:
         """All copies, from `messages`. Raises RecordError."""
-        with _as_written(self.path / "messages.parquet"):
+        with fitting(self.path / "messages.parquet"):
             return messages_from(self.table("messages", _of("messages")), len(self.header["names"]),
                                  self.header["network"])
 
     @cached_property
     def computations(self) -> Computations:
         """All computations, from `computations`. Raises RecordError."""
-        with _as_written(self.path / "computations.parquet"):
+        with fitting(self.path / "computations.parquet"):
             return computations_from(self.table("computations", _of("computations"), BESIDE), len(self.header["names"]))
 
     def rows(self, kinds: Collection[int]) -> Table:
@@ -106,17 +105,6 @@ class OpenedRun:
 
 def _of(name: str) -> list[str]:
     return [column for column in COLUMNS[name] if column not in _OF_NODES]
-
-
-@contextmanager
-def _as_written(file: Path) -> Iterator[None]:
-    """Errors of a table that can be read and has other types or texts than a run writes name the file."""
-    import pyarrow as pa
-
-    try:
-        yield
-    except (pa.ArrowException, AttributeError, ValueError, TypeError) as error:
-        raise RecordError(f"{file}: not as a run writes it: {error}") from None
 
 
 def opened(path: Path, files: Collection[str]) -> OpenedRun:
@@ -226,7 +214,13 @@ class RunTables:
             if len(deciding) != 1:
                 raise kept.KeptError(f"{self.path}: {len(deciding)} deciding nodes left a model: say whose")
             node = deciding[0]
+        self._check(kept.model_file(self.path, node, round_))
         return kept.read_model(self.path, node, round_)
+
+    def _check(self, file: Path) -> None:
+        """Raises RecordError if a file that a node left is not as it was sealed, which it is when the run ends."""
+        if file.is_file() and (self.path / SEAL).is_file():
+            check_seal(self.path, [file.relative_to(self.path).as_posix()])
 
     def model_rounds(self, node: str) -> list[int]:
         """The rounds of which a node's model was kept beside its last."""
@@ -258,7 +252,8 @@ class RunTables:
         return kept.artefacts(self.path)
 
     def artefact(self, node: str, name: str) -> np.ndarray:
-        """An array that a node kept. Raises KeptError."""
+        """An array that a node kept. Raises KeptError; RecordError: it was changed since."""
+        self._check(kept.array_file(self.path, node, name))
         return kept.read_array(self.path, node, name)
 
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from emul.base import payloads
 from emul.base.entries import EntryError, Frames
 from emul.base.errors import WireError
+from emul.base.files import as_file_name
 from emul.base.payloads import Head
 from emul.record.journal import RecordError
-from emul.record.rundir import plugins_of
+from emul.record.rundir import SEAL, check_seal, plugins_of
 from emul.wire import Message, decode, from_frames
 
 if TYPE_CHECKING:
@@ -88,6 +89,8 @@ def _all(directory: Path, source: str | None = None) -> Iterator[tuple[str, Head
     """(name of the sender, head, frames) of all that was kept, or of one sender's."""
     for name in payloads.senders(directory):
         if source in (None, name):
+            if (directory / SEAL).is_file():
+                check_seal(directory, [f"{payloads.PAYLOADS}/{as_file_name(name)}"])
             try:
                 for head, frames in payloads.kept(directory, name):
                     yield name, head, frames

@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import itertools
 import json
+import logging
 import math
 import os
 import re
@@ -14,12 +15,15 @@ import shutil
 import stat
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from emul.base.errors import NotRecorded
 from emul.base.files import strerror, write_atomically
-from emul.base.plain import PlainDict
+from emul.base.plain import PlainDict, PlainMapping
 from emul.record.journal import RecordError
+
+_log = logging.getLogger(__name__)
 
 JOURNAL = "journal"
 RESUMED = "journal.resumed"         # that of a run that is gone on with, until it ends
@@ -109,12 +113,13 @@ def check_seal(path: Path, names: Collection[str]) -> None:
     if missing:
         raise RecordError(f"{path}: {', '.join(missing)} missing: no directory of a run that ended")
     if not (path / SEAL).is_file():
+        _tell_unsealed(path)
         return
     sealed = read_json(path / SEAL).get("files")
-    if not isinstance(sealed, dict):
+    if not isinstance(sealed, dict) or not all(isinstance(one, dict) for one in sealed.values()):
         raise RecordError(f"{path / SEAL}: expected the files of the run")
     try:
-        damaged = [name for name in sorted(names) if name not in sealed or fingerprint(path / name) != sealed[name]]
+        damaged = [name for name in sorted(names) if name not in sealed or not _is_as_sealed(path / name, sealed[name])]
     except OSError as error:
         raise RecordError(f"{error.filename}: {error.strerror}") from None
     if damaged:
@@ -141,6 +146,21 @@ def plugins_of(path: Path, given: Sequence[str] | None) -> list[str]:
         raise RecordError(f"{path}: made with {' '.join(f'--plugin {name}' for name in names)}; give it again if you "
                           f"trust the module (in Python: plugins={names})")
     return list(given or ())
+
+
+def _is_as_sealed(file: Path, sealed: PlainMapping) -> bool:
+    now = file.stat()
+    return now.st_size == sealed.get("bytes") and _seen(file, now.st_size, now.st_ctime_ns, now.st_ino) == sealed
+
+
+@lru_cache(maxsize=1024)            # a table is checked when the run is opened, and again when it is read
+def _seen(file: Path, size: int, changed_ns: int, number: int) -> dict[str, object]:
+    return fingerprint(file)
+
+
+@lru_cache(maxsize=1024)            # once for a directory
+def _tell_unsealed(path: Path) -> None:
+    _log.warning("%s: has no %s, so nothing tells whether its files are as the run wrote them", path, SEAL)
 
 
 def create(out: Path, name: str, scheme: str) -> RunDirectory:
@@ -187,6 +207,29 @@ def read_json(path: Path) -> PlainDict:
     if not isinstance(found, dict):
         raise RecordError(f"{path}: expected a mapping")
     return found
+
+
+def read_scenario(file: Path) -> tuple[str, PlainDict]:
+    """A resolved scenario as text and as plain values; empty ones if it is no mapping. Raises RecordError naming the
+    file, also for aliases, which a run does not write: 700 bytes of them can stand for millions of values."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        text = file.read_text(encoding="utf-8")
+        found = YAML(typ="safe", pure=True).load(text)
+    except (OSError, ValueError, YAMLError, RecursionError) as error:
+        raise RecordError(f"{file}: no scenario of a run: {' '.join(str(error).split())[:200]}") from None
+    seen: set[int] = set()
+    left = [found]
+    while left:
+        one = left.pop()
+        if isinstance(one, dict | list):
+            if id(one) in seen:
+                raise RecordError(f"{file}: no scenario of a run: it has aliases")
+            seen.add(id(one))
+            left += one.values() if isinstance(one, dict) else one
+    return text, found if isinstance(found, dict) else {}
 
 
 def _finite(value: object) -> object:

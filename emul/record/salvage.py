@@ -20,14 +20,16 @@ from emul.base import kept, rows
 from emul.base.errors import EmulError
 from emul.base.files import strerror
 from emul.base.plain import PlainDict, PlainMapping
+from emul.base.tracebacks import shown
 from emul.record import payloads
 from emul.record.columns import Table, columns
-from emul.record.journal import Reading, RecordError, read
+from emul.record.journal import Reading, RecordError, fitting, read
 from emul.record.rundir import ERROR, INCOMPLETE, JOURNAL, SCENARIO, SUMMARY, RunDirectory, fingerprint, write_json
 from emul.record.summary import Facts, summarise
 from emul.record.tables import Derived, Observed, derive, write_tables
 from emul.roles.events import WaitEnd
 
+_ERROR_CHARACTERS = 100_000          # of error.txt that are read
 _ACTIVATIONS = (rows.START, rows.RESUME, rows.ENTER, rows.COMPUTED)
 _HEADER = {"scheme": str, "names": list, "roles": list, "vertices": list, "deciders": list, "network": list}
 
@@ -57,12 +59,9 @@ def unfinished(path: Path, claimed: bool = False) -> Unfinished:
     except OSError as e:
         raise RecordError(f"{file}: {strerror(e)}") from None
     _check_header(file, source.header)
-    try:
+    with fitting(file):
         derived = derive(table, source.header, _observed(source, table))
         return Unfinished(derived, summarise(derived, _facts(path, derived, source, claimed)))
-    # frames are whole, but no run of this emul has written these rows
-    except (LookupError, TypeError, ValueError, OverflowError) as e:
-        raise RecordError(f"{file}: its rows do not fit each other: {type(e).__name__}: {e}") from None
 
 
 def write(path: Path) -> PlainDict:
@@ -118,7 +117,8 @@ def _facts(path: Path, derived: Derived, source: Reading, claimed: bool) -> Fact
 
 def _why(path: Path, complete: bool) -> str:
     try:
-        lines = [line.strip() for line in (path / ERROR).read_text(encoding="utf-8", errors="replace").splitlines()]
+        with (path / ERROR).open(encoding="utf-8", errors="replace") as file:
+            lines = [shown(line.strip()) for line in file.read(_ERROR_CHARACTERS).splitlines()]
         told = list(dict.fromkeys([lines[0], lines[-1]]))       # of a traceback: whose it is, and what it says
     except (OSError, IndexError):
         told = []

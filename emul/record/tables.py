@@ -21,7 +21,7 @@ from emul.record.arrays import Computations, Messages
 from emul.record.columns import KeyIndex, Table, columns, copy_keys
 from emul.record.journal import RecordError, read
 from emul.record.realised import LinkRow, network_table
-from emul.record.rundir import JOURNAL
+from emul.record.rundir import JOURNAL, SEAL, check_seal
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -486,35 +486,89 @@ def write_tables(folder: Path, run: Derived, timed: Timed = (), drawn: Iterable[
             pq.write_table(table, path, compression="zstd")
 
 
-def read_table(file: Path, columns: Sequence[str] | None = None, optional: Collection[str] = ()) -> pa.Table:
-    """A table of a run directory, of which nothing is trusted. optional: columns that are read where they are there.
-    Raises RecordError naming the file."""
+# The types of the columns of every table that a run writes; "?": may be null. Integers are never negative.
+SCHEMAS: dict[str, dict[str, str]] = {name: dict(one.split(":") for one in said.split()) for name, said in {
+    "messages": "source:int source_name:text source_role:text seq:int target:int target_name:text target_role:text "
+                "type:text round:int payload_bytes:int declared_bytes:int wire_bytes:int retransmitted_bytes:int "
+                "hops:int sent_ns:int arrived_ns:int? fate:text lost_ns:int? lost_vertex:text? lost_next:text? "
+                "unread:bool reason:text?",
+    "rounds": "round:int node:int node_name:text entered_ns:int left_ns:int? completed:bool why:text messages:int "
+              "payload_bytes:int wire_bytes:int",
+    "computations": "node:int name:text role:text label:text round:int start_ns:int cost_ns:int end_ns:int? work:float "
+                    "finished:bool declared:bool activity:int lane:int",
+    "timings": "node:int name:text role:text label:text work:float cpu_ns:int",
+    "network": "source:text destination:text what:text round:int? k:int? start_ns:int? end_ns:int? value:float "
+               "sender:text? receiver:text?",
+    "energy": "node:int name:text role:text device:text? kind:text? up_s:float compute_s:float send_s:float "
+              "receive_s:float idle_j:float compute_j:float send_j:float receive_j:float joules:float "
+              "battery_j:float? left_j:float?",
+    "samples": "node:int name:text class:int? samples:int",
+    "traffic": "source:text destination:text entry:text offered_bytes:int carried_bytes:int dropped_bytes:int",
+    "contacts": "source:text destination:text begin_ns:int end_ns:int? rate_bps:int latency_ns:int",
+    "positions": "t_s:float vertex:text x:float y:float lat:float lon:float",
+}.items()}
+_CELLS = 2 ** 27                    # of a table that is read, and for each byte of its file this many more: zstd makes
+_CELLS_A_BYTE = 64                  # 3 MB of 10^9 equal values, which take 8 GB of memory
+
+
+def read_table(file: Path, columns: Sequence[str] | None = None, optional: Collection[str] = (),
+               where: tuple[str, Collection[str]] | None = None) -> pa.Table:
+    """A table of a run directory or a study, of which nothing is trusted: a regular file below its folder, as it was
+    sealed, with the columns of `SCHEMAS` in their types, and of others plain values alone.
+
+    columns: None: all. optional: columns that are read where they are there. where: (column, values): only rows that
+    have one of these. Raises RecordError naming the file.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    if not file.is_file():
+        raise RecordError(f"{file}: " + ("expected a regular file" if file.exists() else "there is no such file"))
+    if not file.resolve().is_relative_to(file.parent.resolve()):
+        raise RecordError(f"{file}: a link that leads out of its folder")
+    if (file.parent / SEAL).is_file():
+        check_seal(file.parent, [file.name])
     try:
-        there = pq.read_schema(file).names
+        about = pq.read_metadata(file)
+        there = about.schema.to_arrow_schema().names
         if missing := [name for name in columns or () if name not in there]:
             raise RecordError(f"{file}: no column {', '.join(missing)}; there are {', '.join(there)}")
-        chosen = None if columns is None else [*columns, *(name for name in optional if name in there)]
-        found = pq.read_table(file, columns=chosen)
+        chosen = there if columns is None else [*columns, *(name for name in optional if name in there)]
+        most = _CELLS + _CELLS_A_BYTE * file.stat().st_size
+        if about.num_rows * len(chosen) > most:
+            raise RecordError(f"{file}: {about.num_rows} rows of {len(chosen)} columns, expected at most {most} values "
+                              "in a file of this size")
+        found = pq.read_table(file, columns=chosen, filters=where and [(where[0], "in", list(where[1]))])
         found.validate(full=True)
     # errors of pyarrow's reader at a damaged file: its own, and those of the libraries below it
     except (OSError, pa.ArrowException, ValueError, KeyError, TypeError, MemoryError) as error:
         raise RecordError(f"{file}: no table that can be read: {' '.join(str(error).split())[:200]}") from None
+    schema = SCHEMAS.get(file.stem, {})
+    for name in found.column_names:
+        if wrong := _wrong(found[name], schema.get(name, "")):
+            raise RecordError(f"{file}: column {name}: {wrong}")
     return found
 
 
-def filtered_table(file: Path, column: str, values: Collection[str]) -> pa.Table:
-    """The rows of a table of a run directory of which a column has one of these values. Raises RecordError naming the
-    file."""
+def _wrong(column: pa.ChunkedArray, said: str) -> str:
+    """The reason why a column is not of a type of `SCHEMAS`, "" for none of them; "": it is."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
+    import pyarrow.compute as pc
 
-    try:
-        return pq.read_table(file, filters=[(column, "in", list(values))])
-    except (OSError, pa.ArrowException, ValueError, KeyError, TypeError, MemoryError) as error:
-        raise RecordError(f"{file}: no table that can be read: {' '.join(str(error).split())[:200]}") from None
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    found = next((name for name, test in (
+        ("int", pa.types.is_integer), ("float", pa.types.is_floating), ("bool", pa.types.is_boolean),
+        ("text", lambda one: pa.types.is_string(one) or pa.types.is_large_string(one)),
+        ("nothing", pa.types.is_null)) if test(kind)), "")
+    wanted = said.removesuffix("?")
+    if not found or (wanted not in ("", found) and (wanted, found) != ("float", "int")
+                     and not (found == "nothing" and not len(column))):
+        return f"of {column.type}, expected {wanted or 'numbers, texts or truth values'}"
+    if said and wanted == said and column.null_count:
+        return f"{column.null_count} nulls, expected none"
+    if wanted == "int" and len(column) and (least := pc.min(column).as_py()) is not None and least < 0:
+        return f"found {least}, expected 0 or more"
+    return ""
 
 
 def recorded_costs(path: Path) -> dict[int, list[int]]:

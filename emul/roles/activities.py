@@ -20,6 +20,7 @@ from types import CoroutineType
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from emul.base.errors import Cancelled, RoleError
+from emul.base.tracebacks import named
 from emul.roles.desk import Desk, Job
 from emul.roles.events import CANCELLED, PARKED, BeginActivity, Compute, Computed, EndActivity, Ready, RoleEvent, Wait
 from emul.roles.node import Await, RoundOver, caller
@@ -142,7 +143,7 @@ class Activities:
         """An exception has ended it, and reaches those that await it, now or later."""
         activity.error = error
         self._failed.append(activity)
-        self._end(activity, f"{type(error).__name__}: {error}")
+        self._end(activity, named(error))
 
     def cancel(self, activity: AnyActivity) -> None:
         """End it where it waits, with what its `finally` blocks send. Nothing if it has ended. Raises RoleError."""

@@ -27,6 +27,7 @@ from emul.base.errors import (
     WireError,
 )
 from emul.base.streams import generator
+from emul.base.tracebacks import named
 from emul.base.units import LARGEST
 from emul.learning.declared import declared
 from emul.roles.desk import Desk, Evaluate, Job
@@ -132,7 +133,7 @@ class Round(int):
         if isinstance(error, RoundOver):
             why = "a later round has begun"
         elif isinstance(error, ProtocolFailure):
-            why = f"{type(error).__name__}: {error}"
+            why = named(error)
         elif error is not None:
             return False
         activities = self._node._desk.activities

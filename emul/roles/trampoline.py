@@ -13,7 +13,7 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from emul.base.errors import NotRecorded, ProtocolFailure, RoleError
-from emul.base.tracebacks import told
+from emul.base.tracebacks import named, told
 from emul.roles.desk import Desk, keep_nothing, meter
 from emul.roles.events import Action, Finish, NextRound, Reply, RoleEvent
 from emul.roles.node import Await, Node, RoundOver
@@ -69,7 +69,7 @@ class Role:
         except StopIteration:
             return _forgotten(desk.unawaited[0]) if desk.unawaited else self._end("")
         except ProtocolFailure as e:
-            return self._end(f"{type(e).__name__}: {e}")
+            return self._end(named(e))
         except RoundOver:
             return self._end("its round was over, outside of `with round_:`")
         except Exception as e:
@@ -155,7 +155,7 @@ class Role:
                 error.__traceback__)
         text = told(error)
         if isinstance(error, NotRecorded):      # nothing is wrong with the role
-            text = f"{type(error).__name__}: {error}"
+            text = named(error)
         if self.desk.activities is not None:
             self.desk.activities.close()
         with suppress(Exception):               # the first error is the one that counts

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import logging
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,12 +19,15 @@ from typing import TYPE_CHECKING
 from emul.base.errors import InputError
 from emul.base.files import write_atomically
 from emul.base.plain import PlainDict
-from emul.record.rundir import INCOMPLETE, SUMMARY, write_json
+from emul.record.journal import RecordError
+from emul.record.rundir import INCOMPLETE, SEAL, SUMMARY, check_seal, read_json, write_json
 from emul.study.cells import Cell
 from emul.study.job import CELLS
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_log = logging.getLogger(__name__)
 
 STUDY = "study.json"
 VERSION = 1
@@ -43,10 +47,16 @@ class Failure:
 
 
 @contextlib.contextmanager
-def opened(path: Path) -> Iterator[None]:
-    """Make the directory if need be, and keep others out. Raises StudyError."""
+def opened(path: Path, kind: str, name: str) -> Iterator[None]:
+    """Make the directory of a study of this kind and scenario if need be, and keep others out. Raises StudyError, also
+    for the directory of another one, whose tables would be replaced."""
     if path.is_dir() and any(path.iterdir()) and not (path / STUDY).is_file() and not (path / CELLS).is_dir():
         raise StudyError(f"{path}: holds something else than a study; choose another --out")
+    if (path / STUDY).is_file():
+        before = read_study(path)
+        if (before.get("kind"), before.get("scenario")) != (kind, name):
+            raise StudyError(f"{path}: holds the {before.get('kind')} of {before.get('scenario')}, not the {kind} of "
+                             f"{name}; choose another --out")
     (path / CELLS).mkdir(parents=True, exist_ok=True)
     with (path / _LOCK).open("w") as lock:
         try:
@@ -59,9 +69,19 @@ def opened(path: Path) -> Iterator[None]:
 
 
 def finished(path: Path, cell: Cell) -> bool:
-    """True if the cell has been run to its end."""
+    """True if the cell has been run to its end, and what the tables take from it is as it was written: of one that was
+    damaged since a warning is given, and it is run again."""
     run = path / CELLS / cell.key
-    return (run / SUMMARY).is_file() and not (run / INCOMPLETE).exists()
+    if not (run / SUMMARY).is_file() or (run / INCOMPLETE).exists():
+        return False
+    try:
+        if (run / SEAL).is_file():
+            check_seal(run, [SUMMARY, "rounds.parquet", "messages.parquet"])
+        read_json(run / SUMMARY)
+    except RecordError as e:
+        _log.warning("%s", e)
+        return False
+    return True
 
 
 def write_study(path: Path, kind: str, name: str, grid: Mapping[str, Sequence[object]], seeds: Sequence[int],

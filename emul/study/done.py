@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from emul.base.plain import PlainDict
 from emul.record.rundir import SUMMARY, read_json
+from emul.record.tables import read_table
 from emul.scenario import Edit
 from emul.study.cells import Cell, asked, code_of
 from emul.study.directory import StudyError
@@ -109,6 +110,9 @@ class Done:
         writer = csv.DictWriter(text, list(COLUMNS), lineterminator="\n")
         with self.path.open("a+b", buffering=0) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
+            self.__post_init__()                # rows that others have added since
+            if cell in self:
+                return
             size = os.fstat(file.fileno()).st_size
             if not size:
                 writer.writeheader()
@@ -174,13 +178,11 @@ def edits(table: Path, said: str) -> list[Edit]:
 
 def numbers(study: Path, cell: Cell) -> PlainDict:
     """The results of a run, as a row has them."""
-    import pandas as pd
-
     run = study / CELLS / cell.key
     summary = read_json(run / SUMMARY)
     values = result(study, cell, summary)
     own = summary["accuracy_of_clients"] or {}
-    curve, rounds = observations(run), pd.read_parquet(run / "rounds.parquet")
+    curve, rounds = observations(run), read_table(run / "rounds.parquet").to_pandas()
     values |= {"clients_std": own.get("std"), "best_five_received": _best_five(rounds, "accuracy_received"),
                "means": json.dumps(_means(rounds)),
                "curve": " ".join(f"{int(r)}:{a:.5g}" for r, a in zip(curve["round"], curve["accuracy"], strict=True))}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from emul.base.plain import PlainDict
 from emul.record.load import RunTables, load_run
+from emul.record.tables import read_table
 from emul.study.directory import StudyError, read_study
 
 if TYPE_CHECKING:
@@ -38,8 +39,6 @@ class StudyTables:
 
 def load_study(path: str | os.PathLike[str]) -> StudyTables:
     """Read the directory of a sweep, a comparison or a suite. Raises StudyError."""
-    import pandas as pd
-
     folder = Path(path)
     study = read_study(folder)
     frames = {}
@@ -47,5 +46,5 @@ def load_study(path: str | os.PathLike[str]) -> StudyTables:
         file = folder / f"{name}.parquet"
         if not file.is_file():
             raise StudyError(f"{folder}: {file.name} is missing: the study has not come to its end")
-        frames[name] = pd.read_parquet(file)
+        frames[name] = read_table(file).to_pandas()
     return StudyTables(folder, study, **frames)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from emul.record.rundir import SUMMARY, read_json
-from emul.record.tables import ENERGY
+from emul.record.tables import ENERGY, read_table
 from emul.study import tables
 from emul.study.compare import choose_target, first_reaching, last_within
 from emul.study.job import CELLS
@@ -182,10 +182,8 @@ def measure(run: Path, summary: Mapping[str, Any], curve: pd.DataFrame, target: 
 def joules_until(run: Path, virtual_s: float, sent: float) -> float:
     """Joules of computing, sending and receiving of all nodes until a time, at which the share `sent` of all bytes was
     sent. Computing is exact; those of sending and receiving are that share of the run's."""
-    import pandas as pd
-
-    energy = pd.read_parquet(run / ENERGY, columns=["node", "compute_s", "compute_j", "send_j", "receive_j"])
-    done = pd.read_parquet(run / "computations.parquet", columns=["node", "start_ns", "cost_ns", "end_ns"])
+    energy = read_table(run / ENERGY, ["node", "compute_s", "compute_j", "send_j", "receive_j"]).to_pandas()
+    done = read_table(run / "computations.parquet", ["node", "start_ns", "cost_ns", "end_ns"]).to_pandas()
     until = round(virtual_s * 1e9)
     end = done["end_ns"].fillna(done["start_ns"] + done["cost_ns"]).clip(upper=until)
     spent = (end - done["start_ns"]).clip(lower=0).groupby(done["node"]).sum() / 1e9

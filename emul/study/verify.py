@@ -82,12 +82,13 @@ def read(table: Path) -> list[dict[str, str]]:
     try:
         with table.open(newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file)
+            header = reader.fieldnames or ()
             rows = list(reader)
     except OSError as e:
         raise StudyError(f"{table}: {e.strerror}") from None
     except (UnicodeDecodeError, csv.Error) as e:
         raise StudyError(f"{table}: is no table: {e}") from None
-    missing = [name for name in AGAIN if name not in (reader.fieldnames or ())]
+    missing = [name for name in AGAIN if name not in header]
     if missing:
         raise StudyError(f"{table}: is no table of cells: it lacks the columns {', '.join(missing)}, "
                          "which `emul sweep --done` writes")

@@ -15,8 +15,13 @@ import multiprocessing.util
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 from typing import Any
+
+from emul.base.files import hold_folder, remove_left_folders
 
 LEFT = "EMUL_FORK_SERVER"           # tells it the directory that it removes if this process is killed
 # The environment of every worker before it imports NumPy and torch: one thread each, and a seed of hashes,
@@ -24,6 +29,7 @@ LEFT = "EMUL_FORK_SERVER"           # tells it the directory that it removes if 
 # looked for in the current folder, where Python would look first.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONHASHSEED": "0",
                "PYTHONSAFEPATH": "1"}
+_LONGEST = 70                       # characters of the folder of temporary files: below it are two more names
 _idle = False                       # begun ahead of any worker, and none has come since
 
 
@@ -56,11 +62,31 @@ def starting() -> Iterator[Any]:
         with _interrupts_held():
             if forks():
                 context.set_forkserver_preload(["emul.workers.preload"])
-                os.environ[LEFT] = multiprocessing.util.get_temp_dir()
+                os.environ[LEFT] = _temporary_folder()
                 multiprocessing.forkserver.ensure_running()
                 del os.environ[LEFT]
             yield context
     _idle = False
+
+
+def short_folder() -> str:
+    """The folder of temporary files, if the name of a socket below it is no longer than the system takes: at most 107
+    characters in all."""
+    return tempfile.gettempdir() if len(tempfile.gettempdir()) <= _LONGEST else "/tmp"
+
+
+@cache
+def _temporary_folder() -> str:
+    """The folder of multiprocessing's sockets, which goes with this process; those of processes that were killed go
+    now."""
+    before, tempfile.tempdir = tempfile.gettempdir(), short_folder()
+    try:
+        folder = multiprocessing.util.get_temp_dir()
+    finally:
+        tempfile.tempdir = before
+    hold_folder(Path(folder))
+    remove_left_folders(Path(short_folder()), ("emul-", "pymp-"))
+    return folder
 
 
 def _end_idle() -> None:

@@ -38,6 +38,7 @@ import msgspec
 import zmq
 
 from emul.base.errors import EmulError, NotRecorded
+from emul.base.tracebacks import named, writable
 from emul.roles.events import Event, Observation, Reply
 from emul.wire import Encoded, from_frames, padded, unpadded
 from emul.workers.attacking import Note
@@ -120,8 +121,8 @@ def main(text: str) -> None:
 def _told(error: BaseException) -> str:
     """The coordinator's text on the error, after a colon: of a bug with its traceback."""
     if isinstance(error, (EmulError, OSError)):
-        return f" {type(error).__name__}: {error}"
-    return "\n" + "".join(traceback.format_exception(error))
+        return f" {named(error)}"
+    return writable("\n" + "".join(traceback.format_exception(error)))
 
 
 class Bundle:

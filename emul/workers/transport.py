@@ -8,13 +8,16 @@ its keys, and takes whoever proves that it has them, too: everybody else gets no
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
+from pathlib import Path
 from typing import Any
 
 import zmq
 from msgspec import Struct
 from msgspec.structs import replace
+
+from emul.base.files import hold_folder, remove_held_folder
+from emul.workers.forks import short_folder
 
 Context = zmq.Context[zmq.Socket[bytes]]
 
@@ -31,10 +34,8 @@ class Ipc(Struct, frozen=True, tag="ipc"):
     @classmethod
     def new(cls) -> Ipc:
         """In a new directory, whose name leaves room for a socket's: at most 107 characters in all."""
-        directory = tempfile.mkdtemp(prefix="emul-")
-        if len(directory) > 90:
-            os.rmdir(directory)
-            directory = tempfile.mkdtemp(prefix="emul-", dir="/tmp")
+        directory = tempfile.mkdtemp(prefix="emul-", dir=short_folder())
+        hold_folder(Path(directory))
         return cls(directory)
 
     def context(self) -> Context:
@@ -66,7 +67,7 @@ class Ipc(Struct, frozen=True, tag="ipc"):
 
     def remove(self) -> None:
         """The pool has ended."""
-        shutil.rmtree(self.directory, ignore_errors=True)
+        remove_held_folder(Path(self.directory))
 
 
 class Tcp(Struct, frozen=True, tag="tcp"):

@@ -66,7 +66,7 @@ def test_another_table_in_its_place_is_no_table_of_samples(two_classes: Path, tm
     path = shutil.copytree(two_classes, tmp_path / "copy")
     (path / "seal.json").unlink()
     shutil.copyfile(path / "rounds.parquet", path / "samples.parquet")
-    with pytest.raises(RecordError, match=r"samples\.parquet: expected the columns node, name, class, samples"):
+    with pytest.raises(RecordError, match=r"samples\.parquet: no column name, class, samples; there are round, node"):
         write(path, tmp_path / "page.html")
 
 

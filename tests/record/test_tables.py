@@ -1,4 +1,5 @@
 import json
+import os
 from dataclasses import fields
 
 import pandas as pd
@@ -13,6 +14,7 @@ from emul.record import rundir
 from emul.record.columns import columns
 from emul.record.journal import Journal, RecordError, digest_of
 from emul.record.load import load_run, opened
+from emul.record.samples import write_samples
 from emul.record.summary import Facts, final_mean, summarise, write_results
 from emul.record.tables import (
     COLUMNS,
@@ -242,11 +244,59 @@ def test_a_table_that_is_not_as_a_run_writes_it_is_an_error_with_file_and_place(
             ("round", pa.nulls(len(whole), pa.int64()), r"column round: 8 nulls"),
             ("fate", pa.array(["eaten"] * len(whole)).dictionary_encode(), r'found "eaten", expected one of deliv')):
         pq.write_table(whole.set_column(at(name), name, column), file)
-        with pytest.raises(RecordError, match=rf"messages\.parquet: not as a run writes it: {said}"):
+        with pytest.raises(RecordError, match=rf"messages\.parquet: .*{said}"):
             _ = opened_without_seal(run.path).messages
     pq.write_table(whole.drop_columns(["hops"]), file)
     with pytest.raises(RecordError, match=r"messages\.parquet: no column hops; there are source, source_name, "):
         _ = opened_without_seal(run.path).messages
+
+
+@pytest.mark.parametrize(("column", "values", "said"), [
+    ("source", pa.array(["a"]), "of string, expected int"),
+    ("source", pa.array([1.5]), "of double, expected int"),
+    ("source", pa.array([[1]]), "of list<.*>, expected int"),
+    ("source", pa.array([None], pa.int64()), "1 nulls, expected none"),
+    ("sent_ns", pa.array([-1]), "found -1, expected 0 or more"),
+    ("type", pa.array([b"\xff"]), "of binary, expected text"),
+    ("unread", pa.array([1]), "of int64, expected bool"),
+])
+def test_a_column_of_another_type_is_named_with_what_was_expected(tmp_path, column, values, said):
+    file = tmp_path / "messages.parquet"
+    pq.write_table(pa.table({column: values}), file)
+    with pytest.raises(RecordError, match=rf"messages\.parquet: column {column}: {said}$"):
+        read_table(file)
+
+
+def test_no_table_is_read_from_a_pipe_a_link_out_or_beyond_its_size(tmp_path, monkeypatch):
+    (tmp_path / "run").mkdir()
+    file = tmp_path / "run" / "odd.parquet"
+    os.mkfifo(file)
+    with pytest.raises(RecordError, match=r"odd\.parquet: expected a regular file$"):
+        read_table(file)
+    file.unlink()
+    pq.write_table(pa.table({"n": [0] * 300_000}), tmp_path / "other.parquet", compression="zstd")
+    file.symlink_to(tmp_path / "other.parquet")
+    with pytest.raises(RecordError, match=r"odd\.parquet: a link that leads out of its folder$"):
+        read_table(file)
+    monkeypatch.setattr("emul.record.tables._CELLS", 1000)
+    with pytest.raises(RecordError, match=r": 300000 rows of 1 columns, expected at most \d+ values in a file of this"):
+        read_table(tmp_path / "other.parquet")
+
+
+def test_a_table_that_was_changed_since_it_was_sealed_is_not_read(run, caplog):
+    file = run.path / "samples.parquet"
+    counts = [(0, "a", 1, 3)]
+    write_samples(run.path, counts)
+    rundir.RunDirectory(run.path).finish()
+    assert read_table(file)["samples"].to_pylist() == [3]
+    write_samples(run.path, [(0, "a", 1, 4)])
+    with pytest.raises(RecordError, match=r"damaged or changed since the run: samples\.parquet;"):
+        _ = run.samples
+    (run.path / rundir.SEAL).unlink()
+    load_run(run.path)
+    load_run(run.path)
+    assert [one.getMessage() for one in caplog.records] == [
+        f"{run.path}: has no seal.json, so nothing tells whether its files are as the run wrote them"]
 
 
 def opened_without_seal(path):

@@ -123,6 +123,16 @@ def test_a_cell_whose_mark_is_still_there_is_run_again(small: Path, inside: Insi
     assert {k for k, inode in births(first.path).items() if born[k] != inode} == {cell.key}
 
 
+def test_a_cell_that_was_damaged_is_run_again(small: Path, inside: Inside, caplog: pytest.LogCaptureFixture) -> None:
+    first = sweep(small, inside(), seeds=[0])
+    before, cell = digests(first.path), first.runs[0]
+    file = first.path / "cells" / cell.key / "summary.json"
+    file.write_text(file.read_text()[:-9])
+    assert sweep(small, inside(), seeds=[0]).found == 1
+    assert digests(first.path) == before
+    assert "damaged or changed since the run: summary.json" in caplog.text
+
+
 def test_values_of_many_kinds_make_columns_that_a_table_can_hold(small: Path, inside: Inside) -> None:
     study = sweep(small, inside(), seeds=[0], schemes=["fedavg"],
                   grid={"task.partition": ["iid", {"dirichlet": 0.5}], "links[0].latency": ["1 ms"]})
@@ -139,8 +149,19 @@ def test_a_directory_of_something_else_is_left_alone(small: Path, inside: Inside
     assert os.listdir("runs") == ["thesis.tex"]
 
 
+def test_the_folder_of_another_study_is_left_alone(small: Path, inside: Inside) -> None:
+    study = sweep(small, inside(), seeds=[0], schemes=["fedavg"])
+    before = (study.path / "study.json").read_bytes()
+    other = small.with_name("other.yaml")
+    other.write_text(small.read_text().replace("name: small", "name: other"))
+    with pytest.raises(StudyError, match=r"holds the sweep of small, not the sweep of other; choose another --out$"):
+        sweep(other, inside(), seeds=[0], out=study.path)
+    assert (study.path / "study.json").read_bytes() == before
+
+
 def test_two_processes_cannot_work_on_one_study(small: Path, inside: Inside) -> None:
-    with opened(Path("study")), pytest.raises(StudyError, match=r"^study: another process works on this study$"):
+    with opened(Path("study"), "sweep", "small"), \
+            pytest.raises(StudyError, match=r"^study: another process works on this study$"):
         sweep(small, inside(), out=Path("study"))
 
 

@@ -18,6 +18,7 @@ from digested import digests
 
 from emul import engine
 from emul.base.errors import RoleFailed, WorkerDied
+from emul.base.files import remove_held_folder
 from emul.record.journal import MemoryJournal
 from emul.roles.events import Drop
 from emul.scenario import Scenario, load, loads
@@ -267,7 +268,7 @@ def test_the_socket_directory_is_private_and_goes_with_the_pool() -> None:
         assert isinstance(pool._transport, Ipc)
         directory = Path(pool._transport.directory)
         assert stat.S_IMODE(directory.stat().st_mode) == 0o700
-        assert sorted(p.name for p in directory.iterdir()) == ["beat", "control", "w0", "w1"]
+        assert sorted(p.name for p in directory.iterdir()) == ["beat", "control", "emul.lock", "w0", "w1"]
         processes = [p.pid for p in pool._processes]
     assert not directory.exists()
     assert not any(map(alive, processes))
@@ -287,7 +288,7 @@ def test_socket_paths_stay_short_where_the_temporary_directory_has_a_long_name(
         assert stat.S_IMODE(directory.stat().st_mode) == 0o700
         assert list(deep.iterdir()) == []
     finally:
-        directory.rmdir()
+        remove_held_folder(directory)
 
 
 @pytest.mark.parametrize("n", [0, -1])

@@ -15,8 +15,7 @@ import pandas as pd
 from emul.base import rows
 from emul.base.plain import PlainDict, PlainMapping
 from emul.base.rows import Row
-from emul.record.report.data import read_scenario
-from emul.record.rundir import SCENARIO
+from emul.record.rundir import SCENARIO, read_scenario
 from emul.record.tables import FATES
 
 _FIRST, _AGAIN, _WASTED, _LOST = "first", "retransmitted", "wasted", "lost"

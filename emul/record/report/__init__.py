@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from emul.base.extras import optional
+from emul.record.journal import fitting
 
 
 def write(path: Path | Sequence[Path], out: Path | None = None, figures: Path | None = None, size: str = "page",
@@ -26,4 +27,5 @@ def write(path: Path | Sequence[Path], out: Path | None = None, figures: Path | 
     with optional("figures need", "report"):
         from emul.record.report.build import write as build
 
-    return build(path, out, figures, size, font, tell)
+    with fitting(path if isinstance(path, Path) else path[0] if path else Path()):
+        return build(path, out, figures, size, font, tell)

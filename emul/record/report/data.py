@@ -18,7 +18,6 @@ from emul.base import rows as R
 from emul.base.plain import PlainDict
 from emul.record import rundir
 from emul.record.columns import KeyIndex, Table, copy_keys
-from emul.record.journal import RecordError
 from emul.record.load import OpenedRun, opened
 from emul.record.tables import LATE, LOST, REJECTED, TO_ENDED, Beside
 from emul.roles.events import WaitEnd
@@ -77,27 +76,8 @@ class RunData(OpenedRun):
 def open_run(path: Path) -> RunData:
     """Open a run directory; one of a run that has not ended from its journal alone. Raises RecordError."""
     record = opened(path, _FILES)
-    text, scenario = read_scenario(path / rundir.SCENARIO)
+    text, scenario = rundir.read_scenario(path / rundir.SCENARIO)
     return RunData(record.path, record.summary, record.derived, scenario, text)
-
-
-def read_scenario(file: Path) -> tuple[str, PlainDict]:
-    """A resolved scenario as text and as plain values. Raises RecordError naming the file."""
-    from ruamel.yaml.error import YAMLError
-
-    try:
-        text = file.read_text(encoding="utf-8")
-        return text, plain_yaml(text)
-    except (OSError, ValueError, YAMLError) as error:
-        raise RecordError(f"{file}: no scenario of a run: {' '.join(str(error).split())[:200]}") from None
-
-
-def plain_yaml(text: str) -> dict[str, object]:
-    """A resolved scenario as plain values; empty if it is no mapping."""
-    from ruamel.yaml import YAML
-
-    found = YAML(typ="safe", pure=True).load(text)
-    return found if isinstance(found, dict) else {}
 
 
 # --- learning -------------------------------------------------------------------------------------------------------

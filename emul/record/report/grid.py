@@ -61,7 +61,7 @@ def titles_of(found: StudyRuns) -> dict[str, str]:
     paths = dict.fromkeys(k for m in found.members for k in m.values)
     if not paths:
         return {}
-    scenario = data.read_scenario(found.members[0].path / rundir.SCENARIO)[1]
+    scenario = rundir.read_scenario(found.members[0].path / rundir.SCENARIO)[1]
     said = {path: titled(path, scenario) for path in paths}
     return {path: words if list(said.values()).count(words) == 1 else path for path, words in said.items()}
 

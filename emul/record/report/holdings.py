@@ -6,8 +6,6 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from emul.record import rundir
-from emul.record.journal import RecordError
 from emul.record.report.data import RunData
 from emul.record.report.drawing import Figure, named, whole
 from emul.record.samples import COLUMNS, SAMPLES
@@ -22,10 +20,7 @@ def samples(run: RunData) -> pd.DataFrame:
     file = run.path / SAMPLES
     if not file.is_file():
         return pd.DataFrame(columns=list(COLUMNS))
-    rundir.check_seal(run.path, (SAMPLES,))
-    found = read_table(file).to_pandas()
-    if list(found.columns) != list(COLUMNS) or any(found[name].dtype.kind not in "iu" for name in ("node", "samples")):
-        raise RecordError(f"{file}: expected the columns {', '.join(COLUMNS)}")
+    found: pd.DataFrame = read_table(file, COLUMNS).to_pandas()
     return found
 
 

@@ -41,9 +41,9 @@ def places_of(run: RunData) -> Whereabouts | None:
     file = run.path / POSITIONS
     if not file.exists():
         return None
-    table = read_table(file).to_pandas()
+    table = read_table(file, ["t_s", "vertex"], [*GLOBE, *PLANE]).to_pandas()
     globe = set(GLOBE) <= set(table)
-    if not {"t_s", "vertex", *(GLOBE if globe else PLANE)} <= set(table):
+    if not set(GLOBE if globe else PLANE) <= set(table):
         raise RecordError(f"{file}: expected the columns t_s, vertex, and {', '.join(PLANE)} or {', '.join(GLOBE)}")
     x, y = (table["lon"], table["lat"]) if globe else (table["x"], table["y"])
     found = pd.DataFrame({

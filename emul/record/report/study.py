@@ -18,7 +18,6 @@ from emul.base.plain import PlainDict
 from emul.record import rundir, salvage
 from emul.record.journal import RecordError
 from emul.record.marks import among, incomplete, oracle_waits
-from emul.record.report.data import read_scenario
 from emul.record.tables import read_table
 
 STUDY = "study.json"
@@ -39,7 +38,7 @@ class StudyMember:
     def stop(self) -> PlainDict:
         """The limits of the run, as its scenario says. Raises RecordError."""
         file = self.path / rundir.SCENARIO
-        return dict(read_scenario(file)[1].get("stop") or {}) if file.is_file() else {}
+        return dict(rundir.read_scenario(file)[1].get("stop") or {}) if file.is_file() else {}
 
 
 @dataclass(frozen=True)
@@ -186,7 +185,7 @@ def of_runs(folders: Sequence[Path]) -> StudyRuns:
 
 def _scenario(folder: Path) -> str:
     file = folder / rundir.SCENARIO
-    return str(read_scenario(file)[1].get("name", "")) if file.is_file() else ""
+    return str(rundir.read_scenario(file)[1].get("name", "")) if file.is_file() else ""
 
 
 def runs_in(path: Path) -> list[Path]:

@@ -20,6 +20,7 @@ from emul.record.report.drawing import Figure, named, slug, whole
 from emul.record.report.page import Part
 from emul.record.report.study import STUDY
 from emul.record.report.tradeoffs import front_figure, on_front, scheme_marks
+from emul.record.tables import read_table
 
 KIND = "suite"
 _METRICS = {"time": "Time to the target, s", "bytes": "MB to the target", "joules": "Joules to the target",
@@ -43,7 +44,7 @@ def suite_parts(path: Path) -> tuple[str, list[Part]]:
     said = json.loads((path / STUDY).read_text(encoding="utf-8"))
     if "badge" not in said:
         raise RecordError(f"{path}: this suite has not come to its end; `emul suite` goes on with it")
-    table, differences = (pd.read_parquet(path / f"{name}.parquet") for name in ("suite", "differences"))
+    table, differences = (read_table(path / f"{name}.parquet").to_pandas() for name in ("suite", "differences"))
     if not len(table):
         raise RecordError(f"{path}: no run of this suite has ended")
     knowing = table.loc[table["oracle_waits"] > 0, "scheme"].unique().tolist()
@@ -254,7 +255,7 @@ def _left_out(said: dict[str, Any]) -> Part:
 
 
 def _with_results(runs: pd.DataFrame, path: Path) -> pd.DataFrame:
-    results = pd.read_parquet(path / "results.parquet")[
+    results = read_table(path / "results.parquet").to_pandas()[
         ["directory", "accuracy", "rounds", "virtual_s", "bytes", "messages_lost", "real_s", "digest"]]
     return runs.merge(results, on="directory", how="left").assign(
         digest=lambda f: f["digest"].astype(str).str[:12]).drop(columns="directory")

@@ -10,7 +10,7 @@ from emul.record.report.data import RunData
 from emul.record.report.drawing import Figure, coloured, named, whole
 from emul.record.report.film import KINDS, Span, journeys
 from emul.record.report.spacetime import spaced, unit_of
-from emul.record.tables import filtered_table
+from emul.record.tables import read_table
 
 _LINKS = 24             # of a plan that are drawn, those with the most bytes
 _BARS = 3000            # contacts, and transfers, at most
@@ -83,7 +83,7 @@ def shared_links(run: RunData) -> Figure | None:
     scheme used; None: the record of the draws of the links has no background."""
     if run.derived is not None:
         return None
-    rows = filtered_table(run.path / "network.parquet", "what", (_RATES, _ARRIVALS)).to_pandas()
+    rows = read_table(run.path / "network.parquet", where=("what", (_RATES, _ARRIVALS))).to_pandas()
     if not len(rows):
         return None
     end = max(run.end_ns, 1)
