@@ -212,7 +212,7 @@ def test_results_that_cannot_repeat_are_taken_from_the_run_that_is_gone_on_with(
                      "sealed", plugins=["sealed_scheme"])
     left = interrupted(scenario, tmp_path, 60, plugins=["sealed_scheme"])
     before = [list(row) for row in read(left / rundir.JOURNAL)]
-    (again,) = engine.resume(left, workers=0)
+    (again,) = engine.resume(left, workers=0, plugins=["sealed_scheme"])
     assert again.error is None
     assert [list(row) for row in read(left / rundir.JOURNAL)][:len(before)] == before
     assert len(list(left.glob("volatile-*"))) == 2

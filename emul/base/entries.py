@@ -14,6 +14,7 @@ from io import FileIO
 from pathlib import Path
 
 from emul.base.errors import EmulError
+from emul.base.files import read_limited
 
 Frames = Sequence[bytes | memoryview]
 
@@ -43,7 +44,7 @@ def entries(path: Path) -> Iterator[tuple[int, list[memoryview]]]:
 
     Raises EntryError for what is damaged, OSError.
     """
-    content = memoryview(path.read_bytes())
+    content = memoryview(read_limited(path, path.stat().st_size + 2**20))       # somebody may be writing it
     at = 0
     while at + _HEAD.size <= len(content):
         length, digest = _HEAD.unpack_from(content, at)

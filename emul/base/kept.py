@@ -73,6 +73,8 @@ def array_file(directory: Path, node: str, name: str) -> Path:
 def read_array(directory: Path, node: str, name: str) -> np.ndarray:
     """An array that `node` kept. Raises KeptError: there is none, or its file is damaged."""
     path = array_file(directory, node, name)
+    if path.exists() and not path.is_file():            # to open a pipe would wait for ever
+        raise KeptError(f"{path}: expected a regular file")
     try:
         with path.open("rb") as file:
             array: np.ndarray = np.lib.format.read_array(file, allow_pickle=False)

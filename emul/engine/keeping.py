@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from emul.base.files import read_limited, read_text
 from emul.engine.wiring import Wiring
 from emul.record.journal import RecordError
 from emul.record.rundir import COMMAND, INCOMPLETE, SCENARIO, TRAININGS, RunDirectory
@@ -100,7 +101,7 @@ def read_command(directory: Path) -> Command:
     """The command that the run in `directory` was part of. Raises RecordError."""
     path = directory / COMMAND
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Command)
+        return msgspec.json.decode(read_limited(path), type=Command)
     except FileNotFoundError:
         raise RecordError(f"{directory}: no run that can be gone on with: {COMMAND} is missing") from None
     except (OSError, ValueError, RecursionError) as e:
@@ -124,8 +125,8 @@ def unfinished_like(out: Path, scenario: Scenario) -> list[Path]:
 def _text(file: Path) -> str | None:
     """The text of a file of another run; None: it cannot be read."""
     try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, ValueError):
+        return read_text(file)
+    except OSError:
         return None
 
 

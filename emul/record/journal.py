@@ -248,6 +248,8 @@ class Reading(Iterator[Row]):
         self.torn = 0
         self.observed: list[tuple[int, int, dict[str, float]]] = []
         self.background: list[LinkTotal] = []
+        if path.exists() and not path.is_file():        # to open a pipe would wait for ever
+            raise RecordError(f"{path}: expected a regular file")
         self._summed = blake2b(digest_size=DIGEST_BYTES)
         self._blobs = self._whole_frames()
         self.header = self._read_header()

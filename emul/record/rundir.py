@@ -19,8 +19,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from emul.base.errors import NotRecorded
-from emul.base.files import strerror, write_atomically
+from emul.base.files import read_limited, read_text, strerror, write_atomically
 from emul.base.plain import PlainDict, PlainMapping
+from emul.base.tracebacks import shown
 from emul.record.journal import RecordError
 
 _log = logging.getLogger(__name__)
@@ -35,6 +36,7 @@ ERROR = "error.txt"                 # the reason why a run failed
 COMMAND = "command.json"            # with which it can be gone on with
 SEAL = "seal.json"                  # size and digest of every other file of a run that ended
 
+_MOST_BYTES = 256 * 2**20           # of a text file of a run: a seal has 100 bytes a file
 _MARK = "This run has not ended, or was killed. Its journal holds what it did until then.\n"
 
 
@@ -140,7 +142,10 @@ def require_plain(path: Path) -> None:
 def plugins_of(path: Path, given: Sequence[str] | None) -> list[str]:
     """The modules to import for what is asked of a run: those that are given. Raises RecordError if none is, and the
     run was made with some: a directory may be a stranger's, and importing a module runs it."""
-    made = read_json(path / COMMAND).get("plugins") if (path / COMMAND).is_file() and not given else None
+    try:
+        made = None if given else read_json(path / COMMAND).get("plugins")
+    except RecordError:                 # without a command, or a sound one, nothing is named
+        made = None
     if made:
         names = [str(name) for name in made] if isinstance(made, list) else [str(made)]
         raise RecordError(f"{path}: made with {' '.join(f'--plugin {name}' for name in names)}; give it again if you "
@@ -199,7 +204,7 @@ def json_text(value: object) -> str:
 def read_json(path: Path) -> PlainDict:
     """A mapping from a file of `write_json`. Raises RecordError naming the file."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(read_text(path, _MOST_BYTES))
     except OSError as error:
         raise RecordError(f"{path}: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
@@ -209,6 +214,14 @@ def read_json(path: Path) -> PlainDict:
     return found
 
 
+def read_error(path: Path) -> list[str]:
+    """The lines of the reason why a run failed, fit for a terminal; none: it has left no word."""
+    try:
+        return shown(read_limited(path / ERROR).decode(errors="replace")).splitlines()
+    except OSError:
+        return []
+
+
 def read_scenario(file: Path) -> tuple[str, PlainDict]:
     """A resolved scenario as text and as plain values; empty ones if it is no mapping. Raises RecordError naming the
     file, also for aliases, which a run does not write: 700 bytes of them can stand for millions of values."""
@@ -216,7 +229,7 @@ def read_scenario(file: Path) -> tuple[str, PlainDict]:
     from ruamel.yaml.error import YAMLError
 
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_text(file, _MOST_BYTES)
         found = YAML(typ="safe", pure=True).load(text)
     except (OSError, ValueError, YAMLError, RecursionError) as error:
         raise RecordError(f"{file}: no scenario of a run: {' '.join(str(error).split())[:200]}") from None

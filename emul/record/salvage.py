@@ -20,16 +20,14 @@ from emul.base import kept, rows
 from emul.base.errors import EmulError
 from emul.base.files import strerror
 from emul.base.plain import PlainDict, PlainMapping
-from emul.base.tracebacks import shown
 from emul.record import payloads
 from emul.record.columns import Table, columns
 from emul.record.journal import Reading, RecordError, fitting, read
-from emul.record.rundir import ERROR, INCOMPLETE, JOURNAL, SCENARIO, SUMMARY, RunDirectory, fingerprint, write_json
+from emul.record.rundir import INCOMPLETE, JOURNAL, SCENARIO, SUMMARY, RunDirectory, fingerprint, read_error, write_json
 from emul.record.summary import Facts, summarise
 from emul.record.tables import Derived, Observed, derive, write_tables
 from emul.roles.events import WaitEnd
 
-_ERROR_CHARACTERS = 100_000          # of error.txt that are read
 _ACTIVATIONS = (rows.START, rows.RESUME, rows.ENTER, rows.COMPUTED)
 _HEADER = {"scheme": str, "names": list, "roles": list, "vertices": list, "deciders": list, "network": list}
 
@@ -116,12 +114,8 @@ def _facts(path: Path, derived: Derived, source: Reading, claimed: bool) -> Fact
 
 
 def _why(path: Path, complete: bool) -> str:
-    try:
-        with (path / ERROR).open(encoding="utf-8", errors="replace") as file:
-            lines = [shown(line.strip()) for line in file.read(_ERROR_CHARACTERS).splitlines()]
-        told = list(dict.fromkeys([lines[0], lines[-1]]))       # of a traceback: whose it is, and what it says
-    except (OSError, IndexError):
-        told = []
+    lines = [line.strip() for line in read_error(path)]
+    told = list(dict.fromkeys([lines[0], lines[-1]])) if lines else []   # a traceback: where, and what
     if told:
         return " ... ".join(told)[:500]
     return "it ended, but not all of its files were written" if complete else "it was killed, or its machine stopped"

@@ -523,7 +523,7 @@ def read_table(file: Path, columns: Sequence[str] | None = None, optional: Colle
     import pyarrow.parquet as pq
 
     if not file.is_file():
-        raise RecordError(f"{file}: " + ("expected a regular file" if file.exists() else "there is no such file"))
+        raise RecordError(f"{file}: no table: " + ("expected a regular file" if file.exists() else "no such file"))
     if not file.resolve().is_relative_to(file.parent.resolve()):
         raise RecordError(f"{file}: a link that leads out of its folder")
     if (file.parent / SEAL).is_file():
@@ -561,8 +561,9 @@ def _wrong(column: pa.ChunkedArray, said: str) -> str:
         ("text", lambda one: pa.types.is_string(one) or pa.types.is_large_string(one)),
         ("nothing", pa.types.is_null)) if test(kind)), "")
     wanted = said.removesuffix("?")
-    if not found or (wanted not in ("", found) and (wanted, found) != ("float", "int")
-                     and not (found == "nothing" and not len(column))):
+    if found == "nothing" and (said != wanted or not len(column)):
+        return ""
+    if not found or (wanted not in ("", found) and (wanted, found) != ("float", "int")):
         return f"of {column.type}, expected {wanted or 'numbers, texts or truth values'}"
     if said and wanted == said and column.null_count:
         return f"{column.null_count} nulls, expected none"

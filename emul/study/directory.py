@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import logging
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -102,13 +101,13 @@ def entry(cell: Cell) -> PlainDict:
 
 def read_study(path: Path) -> dict[str, object]:
     """The content of `study.json`. Raises StudyError."""
+    if not (path / STUDY).exists():
+        raise StudyError(f"{path}: no directory of a study: {STUDY} is missing")
     try:
-        found = json.loads((path / STUDY).read_text(encoding="utf-8"))
-    except OSError:
-        raise StudyError(f"{path}: no directory of a study: {STUDY} is missing") from None
-    except ValueError as e:
-        raise StudyError(f"{path / STUDY}: {e}") from None
-    if not isinstance(found, dict) or found.get("emul_study") != VERSION:
+        found = read_json(path / STUDY)
+    except RecordError as e:
+        raise StudyError(str(e)) from None
+    if found.get("emul_study") != VERSION:
         raise StudyError(f"{path / STUDY}: expected emul_study: {VERSION}")
     return found
 

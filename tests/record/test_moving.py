@@ -22,6 +22,7 @@ from emul.record.report.film import Film, film
 from emul.record.report.moving import contacts_of, places_of
 from emul.record.report.timeline import _rates, contact_plan, shared_links
 from emul.record.report.topology import network_map
+from emul.record.rundir import SEAL
 
 
 def contacts(*spans: tuple[int, int]) -> Contacts:
@@ -34,9 +35,16 @@ PLAN = {("server", "router"): contacts((0, 20), (140, 170), (205, 300), (400, NE
         ("router", "server"): contacts((0, 20), (130, 160)), ("router", "client2"): contacts((150, NEVER))}
 
 
+def unsealed_run(folder: Path) -> Path:
+    """The run of conftest.py, to which a test can add tables."""
+    run = make_run(folder)
+    (run / SEAL).unlink()
+    return run
+
+
 @pytest.fixture
 def moving(tmp_path: Path) -> Path:
-    run = make_run(tmp_path)
+    run = unsealed_run(tmp_path)
     write_contacts(run, PLAN, 210)
     return run
 
@@ -67,7 +75,7 @@ def test_the_contacts_that_began_in_the_run_are_read_back(moving: Path) -> None:
 
 
 def test_without_contacts_or_positions_there_is_no_table(tmp_path: Path) -> None:
-    run = make_run(tmp_path)
+    run = unsealed_run(tmp_path)
     write_contacts(run, {}, 210)
     write_contacts(run, {("server", "router"): contacts((300, 400))}, 210)
     write_positions(run, [])
@@ -109,7 +117,7 @@ def test_contacts_and_transfers_are_bars_of_each_link(moving: Path) -> None:
 
 
 def test_vertices_move_in_a_plane(tmp_path: Path) -> None:
-    run = make_run(tmp_path)
+    run = unsealed_run(tmp_path)
     write_positions(run, [(0, "client1", -100, 0), (100e-9, "client1", 100, 50), (400e-9, "client1", 100, 100),
                           (900e-9, "client1", 0, 100), (0, "server", 0, 50)])
     assert tuple(load_run(run).positions) == ("t_s", "vertex", "x", "y")
@@ -125,7 +133,7 @@ def test_vertices_move_in_a_plane(tmp_path: Path) -> None:
 
 
 def test_vertices_move_over_a_globe(tmp_path: Path) -> None:
-    run = make_run(tmp_path)
+    run = unsealed_run(tmp_path)
     write_positions(run, [(0, "client1", 0, 179), (50e-9, "client1", 45, -179), (0, "server", 90, -180)], globe=True)
     found = filmed(run)
     assert found.globe
@@ -134,7 +142,7 @@ def test_vertices_move_over_a_globe(tmp_path: Path) -> None:
 
 
 def test_ways_of_many_rows_are_thinned_evenly(tmp_path: Path) -> None:
-    run = make_run(tmp_path)
+    run = unsealed_run(tmp_path)
     write_positions(run, [(k * 1e-9, "client1", k, 0) for k in range(200)])
     moves = filmed(run, 8).frames["moves"]
     assert len(moves) == 5 * 8 // 4                 # shared among four vertices
@@ -150,7 +158,7 @@ def test_positions_that_do_not_ascend_are_refused(tmp_path: Path, rows: list[Any
 
 
 def test_positions_of_strange_vertices_and_without_their_columns_are_errors_that_name_the_file(tmp_path: Path) -> None:
-    run = make_run(tmp_path)
+    run = unsealed_run(tmp_path)
     write_positions(run, [(0, "clent1", 0, 0)])
     with pytest.raises(RecordError, match=r"positions\.parquet: the run has no vertex clent1"):
         places_of(data.open_run(run))
@@ -171,7 +179,7 @@ def test_rates_by_bins_are_those_of_a_slow_sum() -> None:
 
 
 def test_background_and_scheme_share_an_axis(tmp_path: Path) -> None:
-    run = make_run(tmp_path)
+    run = unsealed_run(tmp_path)
     table = pd.read_parquet(run / "network.parquet")
     rows = [("server", "router", "background_bps", None, 0, 105, 8e9),
             ("server", "router", "background_bps", None, 105, None, 0.0),
@@ -180,7 +188,8 @@ def test_background_and_scheme_share_an_axis(tmp_path: Path) -> None:
             ("client9", "router", "background_bps", None, 0, None, 5e9)]
     added = pd.DataFrame([(*ends, what, None, k, begin, end, value, None, None)
                           for *ends, what, k, begin, end, value in rows], columns=table.columns)
-    pd.concat([table, added]).to_parquet(run / "network.parquet")
+    whole = dict.fromkeys(("round", "k", "start_ns", "end_ns"), "Int64")
+    pd.concat([table.astype(whole), added.astype(whole)]).to_parquet(run / "network.parquet")
     figure = shared_links(data.open_run(run))
     assert figure is not None
     found = figure.table

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from emul.record.journal import Reading, RecordError
 from emul.record.live.state import DAMAGED, ENDED, RUNNING, STOPPED, WAITING, RunProgress
-from emul.record.rundir import ERROR, JOURNAL, RESUMED, RunDirectory
+from emul.record.rundir import JOURNAL, RESUMED, RunDirectory, read_error
 
 EVERY_S = 0.5
 _SHARE = 0.1                        # of a core that telling may take, at most
@@ -123,9 +123,6 @@ class Follower:
 
 def why_stopped(directory: Path) -> str:
     """The reason why a run stopped early, as far as it has left word."""
-    try:
-        lines = (directory / ERROR).read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
+    lines = read_error(directory)
     return lines[-1][:500] if lines else "it was killed, or its machine stopped"
 

@@ -5,7 +5,6 @@ Files of a study directory: study.json, results.parquet, and of a comparison cur
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -107,11 +106,8 @@ def is_run(path: Path) -> bool:
 def open_study(path: Path) -> StudyRuns:
     """Read a study directory. Raises RecordError for what is none."""
     file = path / STUDY
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise RecordError(f"{file}: no JSON: {error}") from error
-    if not isinstance(found, dict) or found.get("emul_study") != FORMAT:
+    found = rundir.read_json(file)
+    if found.get("emul_study") != FORMAT:
         raise RecordError(f"{file}: expected emul_study {FORMAT}")
     members = []
     for entry in found.get("runs", []):

@@ -5,7 +5,6 @@ Files of its directory: study.json, suite.parquet, differences.parquet, and thos
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from emul.record.report.drawing import Figure, named, slug, whole
 from emul.record.report.page import Part
 from emul.record.report.study import STUDY
 from emul.record.report.tradeoffs import front_figure, on_front, scheme_marks
+from emul.record.rundir import read_json
 from emul.record.tables import read_table
 
 KIND = "suite"
@@ -33,15 +33,14 @@ _BEST = "The best scheme of each network; in brackets the second, and how many t
 def is_suite(path: Path) -> bool:
     """True if it is the directory of a suite."""
     try:
-        found = json.loads((path / STUDY).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return read_json(path / STUDY).get("kind") == KIND
+    except RecordError:
         return False
-    return isinstance(found, dict) and found.get("kind") == KIND
 
 
 def suite_parts(path: Path) -> tuple[str, list[Part]]:
     """Title and sections. Raises RecordError for a suite that has not come to its end."""
-    said = json.loads((path / STUDY).read_text(encoding="utf-8"))
+    said = read_json(path / STUDY)
     if "badge" not in said:
         raise RecordError(f"{path}: this suite has not come to its end; `emul suite` goes on with it")
     table, differences = (read_table(path / f"{name}.parquet").to_pandas() for name in ("suite", "differences"))
