@@ -110,12 +110,12 @@ def _messages(content: str, path: Path, problems: list[Problem]) -> list[Element
     rows: list[tuple[int, dict[str, object]]]
     if content.lstrip()[:1] in "[{":
         try:
-            found = json.loads(content)
+            listed = json.loads(content)
         except (ValueError, RecursionError) as error:
             said = str(error).splitlines()[0][:80]
             raise ScenarioError(str(path), [Problem("", said, "is no readable JSON")]) from None
         rows = [(i, one if isinstance(one, dict) else {}) for i, one in enumerate(
-            found if isinstance(found, list) else [found], 1)]
+            listed if isinstance(listed, list) else [listed], 1)]
     else:
         table = tables.parse(content, path)
         rows = [(line, dict(zip(table.header, cells, strict=True))) for line, cells in table.rows]
@@ -124,7 +124,8 @@ def _messages(content: str, path: Path, problems: list[Problem]) -> list[Element
         try:
             satellites.append(_of_message(line, row))
         except ValueError as error:
-            problems.append(Problem(*error.args, line))
+            place, found, expected = error.args
+            problems.append(Problem(place, found, expected, line))
     return satellites
 
 
@@ -159,7 +160,7 @@ def _of_message(line: int, row: Mapping[str, object]) -> Elements:
     said = str(row.get("OBJECT_NAME") or f"sat{catalogue}").strip()
     if "->" in said:
         raise ValueError("OBJECT_NAME", said[:40], 'expected a name without "->", which rules use')
-    return Elements(said, *(one + str(checksum(one + "0")) for one in (first, second)), line)
+    return Elements(said, first + str(checksum(first + "0")), second + str(checksum(second + "0")), line)
 
 
 def _wrong(number: int, text: str, kind: str, first: str) -> Iterator[Problem]:
