@@ -39,7 +39,7 @@ from emul.network.links.shares import RateProfile
 from emul.network.links.transport import Arq, TcpCap
 from emul.network.models.background import Traffic
 from emul.network.models.contacts import Contacts, ContactSpec
-from emul.network.models.latency import Latency, latency, least_ns, typical_ns
+from emul.network.models.latency import LatencyOverTime, latency, least_ns, typical_ns
 from emul.network.models.loss import Outage, Timed, outage
 from emul.network.models.media import MediumSpec
 from emul.network.models.packetfates import PacketFates
@@ -48,9 +48,8 @@ from emul.network.models.radio import Radio, RadioModel, RoamingRate
 from emul.network.models.radiofiles import RadioSpec, read_radio
 from emul.network.models.residual import LinkLoad, LoadEntry, TimeLeft, varying_rate
 from emul.network.models.traces import TraceSpec
-from emul.network.realisation import by_packet, realised, realised_background
+from emul.network.realisation import AnyDelay, by_packet, realised, realised_background
 from emul.network.recorded import Realisation
-from emul.network.recordedmodels import RecordedLatency
 from emul.network.rules import MARK, LinkParameters, LinkRule, Resolver, rule_problems
 
 # ends of the link, the entry's name in the scenario, bytes: offered = carried + dropped
@@ -78,7 +77,7 @@ class Network:
         self._rules = list(rules)
         self._seed = seed
         self._realisation = realisation
-        self._drawn: dict[tuple[str, str], tuple[Outage | None, int | Latency | RecordedLatency]] = {}
+        self._drawn: dict[tuple[str, str], tuple[Outage | None, AnyDelay]] = {}
         self._rates: dict[tuple[str, str], VaryingRate] = {}
         self.planned = ContactPlan(contacts, self)
         self._varies = (realisation is not None or topology.varies or bool(self.planned.links)
@@ -210,13 +209,16 @@ class Network:
         return link
 
     def _models(self, source: str, destination: str, p: LinkParameters,
-                ) -> tuple[Outage | None, int | Latency | RecordedLatency]:
+                ) -> tuple[Outage | None, AnyDelay]:
         """The losses and latencies of a link: drawn from the streams of its ends' names, or as it was recorded."""
         lost = outage(p.outage, self._seed, source, destination)
-        delay: int | Latency | RecordedLatency = latency(p.latency_ns, self._seed, source, destination)
+        stated = latency(p.latency_ns, self._seed, source, destination)
+        delay: AnyDelay = stated
         if self._realisation is not None:
-            assert not isinstance(delay, RecordedLatency)
-            recorded, delay = self._realisation.models(source, destination, lost, delay)
+            drawn = stated.typical_ns if isinstance(stated, LatencyOverTime) else stated
+            recorded, delay = self._realisation.models(source, destination, lost, drawn)
+            if isinstance(stated, LatencyOverTime) and isinstance(delay, int):
+                delay = stated          # a trace needs no record
             lost = lost if _transport_draws(p, lost) else recorded
         if lost is not None or not isinstance(delay, int):
             self._drawn[source, destination] = lost, delay
@@ -387,7 +389,7 @@ class Network:
             yield from self._elastic.realised(end_ns)
 
     def _flow_link(self, u: int, v: int, p: LinkParameters, lost: Outage | None,
-                   delay: int | Latency | RecordedLatency) -> FlowLink:
+                   delay: AnyDelay) -> FlowLink:
         assert p.sharing != "fifo"
         if self._flows is None:
             self._flows = Flows(p.sharing)

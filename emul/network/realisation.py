@@ -19,7 +19,7 @@ from emul.base.plain import PlainMapping
 from emul.base.units import LARGEST, duration_unit
 from emul.network.linkrecord import Beyond, BeyondRecord, LinkRecord, PacketRow, Row
 from emul.network.models.chains import PacketChain, RoundChain
-from emul.network.models.latency import Latency
+from emul.network.models.latency import Latency, LatencyOverTime
 from emul.network.models.loss import Outage, PerPacket, PerRound, Timed, TracedLoss
 from emul.network.models.profiles import VaryingRate
 from emul.network.models.residual import LinkLoad
@@ -61,7 +61,10 @@ ENDS = ("sender", "receiver")
 
 # --- what was realised ----------------------------------------------------------------------------------------------
 
-def realised(source: str, destination: str, outage: Outage | None, latency: int | Latency | RecordedLatency,
+AnyDelay: TypeAlias = int | Latency | LatencyOverTime | RecordedLatency         # of a link, as `Network` makes it
+
+
+def realised(source: str, destination: str, outage: Outage | None, latency: AnyDelay,
              offered: Mapping[int, int], end_ns: int, rate: VaryingRate | None = None) -> Iterator[Row]:
     """The rows of one link that was offered so many messages a round, until `end_ns`: fates, latencies, rates.
 
@@ -73,7 +76,7 @@ def realised(source: str, destination: str, outage: Outage | None, latency: int 
     if outage is not None:
         for what, round, k, start, end, value in _fates(outage, indices, end_ns):
             yield source, destination, what, round, k, start, end, value
-    if not isinstance(latency, int):
+    if not isinstance(latency, int | LatencyOverTime):
         for round, k in indices:
             ns = _told(partial(latency.draw, round, k))
             if ns is not None:

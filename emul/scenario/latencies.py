@@ -8,14 +8,14 @@ from typing import Annotated, Any, cast
 from pydantic import PlainValidator
 
 from emul.base.units import duration_ns, format_duration
-from emul.network.models.latency import AROUND, EmpiricalSpec, JitterSpec, LatencySpec, LognormalSpec
+from emul.network.models.latency import AROUND, EmpiricalSpec, JitterSpec, LatencySpec, LatencyTraceSpec, LognormalSpec
 from emul.scenario.sections import Section, absolute, duration_text, given, without_none
 from emul.scenario.values import Duration, PositiveDuration, Quantity, Text, number, one_of
 from emul.scenario.wording import MISSING, Finding
 
 # distribution -> the keys that it needs; all use `min` and `reorder`
 _KEYS: dict[str, tuple[str, ...]] = {**{name: ("mean", "jitter") for name in AROUND}, "lognormal": ("median", "sigma"),
-                                     "empirical": ("file",)}
+                                     "empirical": ("file",), "trace": ("file",)}
 
 
 def _flag(value: object) -> bool:
@@ -31,6 +31,7 @@ class LatencySection(Section):
     median: PositiveDuration | None = None
     sigma: Annotated[float, number("a number above 0, at most 20", lambda x: 0 < x <= 20)] | None = None
     file: Text | None = None
+    loop: Annotated[bool, PlainValidator(_flag, json_schema_input_type=bool)] | None = None
     min: Duration | None = None
     reorder: Annotated[bool, PlainValidator(_flag, json_schema_input_type=bool)] | None = None
 
@@ -39,8 +40,9 @@ class LatencySection(Section):
         needs = _KEYS[self.distribution]
         found: list[Finding] = [((name,), MISSING, f"is needed by distribution: {self.distribution}")
                                 for name in needs if getattr(self, name) is None]
-        return found + [((name,), "", f"is not used by distribution: {self.distribution}")
-                        for name in given(self, "mean", "jitter", "median", "sigma", "file") if name not in needs]
+        useless = [name for name in given(self, "mean", "jitter", "median", "sigma", "file") if name not in needs]
+        useless += given(self, "reorder") if self.distribution == "trace" else given(self, "loop")
+        return found + [((name,), "", f"is not used by distribution: {self.distribution}") for name in useless]
 
 
 def latency_value(value: object) -> int | LatencySection:
@@ -56,6 +58,8 @@ def latency_spec(value: int | LatencySection | None, base: Path) -> int | Latenc
     """The latency as the network takes it; a file is looked for in `base`."""
     if not isinstance(value, LatencySection):
         return value
+    if value.distribution == "trace":
+        return LatencyTraceSpec(cast(Path, absolute(value.file, base)), bool(value.loop), value.min or 0)
     common = value.min or 0, bool(value.reorder)
     if value.file is not None:
         return EmpiricalSpec(cast(Path, absolute(value.file, base)), *common)
@@ -68,6 +72,9 @@ def latency_document(spec: int | LatencySpec | None) -> object:
     """A constant as text, a distribution as a mapping; None where nothing is said."""
     if spec is None or isinstance(spec, int):
         return duration_text(spec)
+    if isinstance(spec, LatencyTraceSpec):
+        return without_none(distribution="trace", file=str(spec.file), loop=spec.loop or None,
+                            min=duration_text(spec.min_ns or None))
     if isinstance(spec, EmpiricalSpec):
         said = without_none(distribution="empirical", file=str(spec.file))
     elif isinstance(spec, LognormalSpec):

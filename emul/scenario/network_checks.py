@@ -149,7 +149,7 @@ def _files(rules: Sequence[LinkRule]) -> Iterator[Finding]:
         found: list[tuple[str, tuple[str, str, str] | None]] = []
         if isinstance(rule.outage, outages.LossTraceSpec):
             found.append(("outage", outages.problem(rule.outage)))
-        if isinstance(rule.latency_ns, latency.EmpiricalSpec):
+        if isinstance(rule.latency_ns, latency.EmpiricalSpec | latency.LatencyTraceSpec):
             found.append(("latency", latency.problem(rule.latency_ns)))
         if isinstance(rule.bandwidth_bps, traces.TraceSpec):
             found.append(("bandwidth", traces.problem(rule.bandwidth_bps)))

@@ -14,6 +14,7 @@ from emul.network import LinkRule, TopologySpec, build
 from emul.network.models.latency import (
     EmpiricalSpec,
     JitterSpec,
+    LatencyTraceSpec,
     LognormalSpec,
     latency,
     law,
@@ -203,3 +204,53 @@ def test_whatever_a_file_holds_it_is_read_or_refused(tmp_path, content):
     (LognormalSpec(1, 0.5), None)])
 def test_a_spec_that_means_nothing_is_named(spec, expected):
     assert problem(spec) == expected
+
+
+PING = "64 bytes from 10.0.0.1: icmp_seq=1 ttl=64 time=10 ms\n64 bytes from 10.0.0.1: icmp_seq=2 ttl=64 time=40.5 ms\n"
+
+
+@pytest.mark.parametrize("text", ["latency_ms\n5\n20.25\n", "seq,latency\n1,5 ms\n2,20.25 ms\n", "rtt_ms\n10\n40.5\n",
+                                  "PING 10.0.0.1 (10.0.0.1) 56(84) bytes of data.\n" + PING + "\n--- statistics ---\n",
+                                  "quantile;rtt_ms\n0;10\n100%;40,5\n"])
+def test_round_trips_count_half_and_further_columns_nothing(tmp_path, text):
+    read = law(written(tmp_path, text))
+    assert (read.least, read.quantile(0.99999)) == (5 * MS, pytest.approx(20.25 * MS, rel=1e-4))
+
+
+@pytest.mark.parametrize("text", [
+    "t_s,latency_ms\n0,10\n1,20\n3,5\n", "timestamp;rtt_ms\n1700000000 s;20\n1700000001 s;40,0\n1700000003 s;10\n",
+    "".join(f"[{1700000000 + t}.250000] 64 bytes from 10.0.0.1: icmp_seq={t} ttl=64 time={ms} ms\n"
+            for t, ms in ((0, 20), (1, 40), (3, 10)))])
+def test_a_latency_over_time_is_that_of_the_last_row(tmp_path, text):
+    for loop, later in ((False, 5), (True, 10)):
+        found = latency(LatencyTraceSpec(written(tmp_path, text).file, loop), 7, "a", "b")
+        assert [found.latency_at(round(t * 10**9)) // MS for t in (0, 0.9, 1, 2.9, 3)] == [10, 10, 20, 20, later]
+        assert (found.least_ns, found.typical_ns) == (later * MS if not loop else 10 * MS, 10 * MS)
+    assert latency(LatencyTraceSpec(written(tmp_path, text).file, min_ns=15 * MS), 7, "a", "b").least_ns == 15 * MS
+
+
+@pytest.mark.parametrize("sharing", ["fifo", "maxmin"])
+def test_the_end_of_a_transmission_decides_a_latency_over_time_and_nothing_overtakes(tmp_path, sharing):
+    spec = LatencyTraceSpec(written(tmp_path, "t_s,latency_ms\n0,500\n1,20\n3,50\n").file)
+    rules = [LinkRule("*", latency_ns=spec, bandwidth_bps=8_000_000, sharing=sharing)]
+    network = build(TopologySpec(generator="star", clients=2), rules, 7)
+    assert network.parameters(1, 0).latency_ns == spec
+    link = network.link(1, 0)
+    assert link.latency_ns == 20 * MS                           # the kernel looks ahead that far
+    if sharing == "maxmin":
+        assert [link.enter(t * 10**9, 1, 0)[1] for t in (0, 1, 5)] == [500 * MS, 20 * MS, 50 * MS]
+        return
+    for size in (900_000, 50_000, 100_000, 3_000_000):         # end at 0.9, 0.95, 1.05 and 4.05 s
+        link.offer(0, size, size, 0)
+    found = []
+    while (due := link.next_change()) is not None:
+        found += [(item, due // MS) for item, *_ in link.advance(due)]
+    assert found == [(900_000, 1400), (50_000, 1450), (100_000, 1450), (3_000_000, 4100)]
+    assert list(network.realised(10**10)) == []                # a trace is no draw
+
+
+@pytest.mark.parametrize(("text", "more", "expected"), [
+    (PING, {}, "expected what ping -D prints, or CSV"), ("t_s,latency_ms\n0,5\n0,6\n", {}, "each only once"),
+    ("t_s,latency_ms\n0,5\n", {"loop": True}, "expected two or more"), ("latency_ms\n5\n", {}, "expected a header")])
+def test_a_bad_latency_over_time_is_refused(tmp_path, text, more, expected):
+    assert expected in problem(LatencyTraceSpec(written(tmp_path, text).file, **more))[2]

@@ -14,7 +14,7 @@ from emul.network.links.features import Delay, Switching
 from emul.network.links.full_link import FullLink
 from emul.network.links.link import Link
 from emul.network.links.transport import Arq, TcpCap
-from emul.network.models.contacts import Contacts
+from emul.network.models.contacts import TimedLatency
 from emul.network.models.loss import Outage
 from emul.network.models.profiles import VaryingRate
 from emul.network.models.residual import LinkLoad
@@ -38,7 +38,7 @@ def needs_all_full(rules: Sequence[LinkRule]) -> bool:
 
 
 def fifo_link(src: int, dst: int, names: tuple[str, str], p: LinkParameters, lost: Outage | None,
-              delay: int | Delay | Contacts, seed: int, *, profile: VaryingRate | None = None, full: bool = False,
+              delay: int | Delay | TimedLatency, seed: int, *, profile: VaryingRate | None = None, full: bool = False,
               load: LinkLoad | None = None, cross: CrossQueue | None = None) -> Link:
     """The link of `p` with its models; `names` key the streams: of the ends, sorted for a half-duplex link.
 

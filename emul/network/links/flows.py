@@ -37,7 +37,7 @@ from emul.network.links.shares import RateProfile
 from emul.network.links.stalls import LEAST_NS, of_profile, stalled_ns
 from emul.network.links.transport import TcpCap
 from emul.network.models.chains import PacketChain
-from emul.network.models.contacts import INFINITE_BPS, Contacts, Fate
+from emul.network.models.contacts import INFINITE_BPS, Contacts, Fate, TimedLatency
 from emul.network.models.loss import Outage, PerPacket, Timed
 from emul.network.models.packetfates import LinkFates, PacketFates, RowFates
 from emul.network.models.profiles import NEVER
@@ -83,7 +83,7 @@ class FlowLink:
         "typical_ns",
     )
 
-    def __init__(self, flows: Flows, number: int, src: int, dst: int, latency: int | Delay | Contacts = 0,
+    def __init__(self, flows: Flows, number: int, src: int, dst: int, latency: int | Delay | TimedLatency = 0,
                  bandwidth_bps: float | Literal["profile"] | None = None, outage: Outage | None = None,
                  overhead_bytes: int = 0, mtu: int | None = None, tcp: TcpCap | TcpStack | None = None,
                  fates: PacketFates | None = None,
@@ -115,7 +115,7 @@ class FlowLink:
         self._paused = False                    # down with `pause`: what comes waits
         self.dropped_ns = -1                    # time of the last fault that dropped its flows
 
-    def _set_latency(self, latency: int | Delay | Contacts) -> None:
+    def _set_latency(self, latency: int | Delay | TimedLatency) -> None:
         self._latency = None if isinstance(latency, int) else latency
         self.latency_ns = latency if isinstance(latency, int) else latency.least_ns
         self.typical_ns = latency if isinstance(latency, int) else latency.typical_ns
@@ -148,7 +148,7 @@ class FlowLink:
         delay = self.latency_ns
         if self._latency is not None:
             late = self._latency
-            delay = late.latency_at(now) if isinstance(late, Contacts) else late.draw(round, k)
+            delay = late.latency_at(now) if isinstance(late, TimedLatency) else late.draw(round, k)
         if self.down:
             return False, delay
         if self._lost is None:
@@ -158,7 +158,8 @@ class FlowLink:
     def again_ns(self, now: int) -> int:
         """The latency that the rest of a message pays which comes to the link anew: the typical one, of those that are
         drawn."""
-        return self._latency.latency_at(now) if isinstance(self._latency, Contacts) else self.typical_ns
+        return (self._latency.latency_at(now) if isinstance(self._latency, TimedLatency)
+                else self.typical_ns)
 
     def rate_bps(self, now: int, size_bytes: int) -> float:
         """Its rate while so many bytes pass it from `now` on; inf: it has no bound.
@@ -189,7 +190,7 @@ class FlowLink:
 
     def change(self, now: int, down: bool | None = None,
                bandwidth_bps: float | Literal["infinite", "profile"] | None = None,
-               latency_ns: int | Contacts | None = None,
+               latency_ns: int | TimedLatency | None = None,
                outage: Outage | Literal["none"] | None = None, inflight: InFlight = "drop") -> None:
         """Change the link from `now` on, as `Link.change`."""
         self._flows.catch_up(now)

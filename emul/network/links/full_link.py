@@ -40,7 +40,7 @@ from emul.network.links.service import NEVER, PAUSED, STOPPED, UNLIMITED, Bytes,
 from emul.network.links.tcp import MSS_BYTES
 from emul.network.links.transit import Transit
 from emul.network.links.transport import Arq, Attempts, Conditions, Fates, TcpCap
-from emul.network.models.contacts import INFINITE_BPS, Contacts
+from emul.network.models.contacts import INFINITE_BPS, Contacts, TimedLatency
 from emul.network.models.loss import Outage
 from emul.network.models.profiles import VaryingRate
 from emul.network.models.residual import LinkLoad
@@ -71,7 +71,7 @@ class FullLink(Link):
                  "_seq", "_service", "_switching", "_tails", "_transport", "_waiting", "_waits", "cut", "half_duplex",
                  "returns", "typical_ns")
 
-    def __init__(self, src: int, dst: int, latency: int | Delay | Contacts = 0,
+    def __init__(self, src: int, dst: int, latency: int | Delay | TimedLatency = 0,
                  bandwidth_bps: int | float | None = None, outage: Outage | None = None,
                  overhead_bytes: int = 0, mtu: int | None = None, *,
                  profile: VaryingRate | None = None, queue: Queue | None = None, switching: Switching | None = None,
@@ -107,12 +107,12 @@ class FullLink(Link):
 
     # --- what it is made of ---
 
-    def _set_latency(self, latency: int | Delay | Contacts) -> None:
+    def _set_latency(self, latency: int | Delay | TimedLatency) -> None:
         plain = isinstance(latency, int)
         self.latency_ns = latency if isinstance(latency, int) else latency.least_ns
         self.typical_ns = latency if isinstance(latency, int) else latency.typical_ns
-        self._lags = latency if isinstance(latency, Contacts) else None     # latencies by the end of a transmission
-        self._draw = None if isinstance(latency, (int, Contacts)) else latency.draw
+        self._lags = latency if isinstance(latency, TimedLatency) else None
+        self._draw = None if isinstance(latency, int | TimedLatency) else latency.draw
         self._reorder = not plain and bool(getattr(latency, "reorder", False))
 
     def _set_outage(self, outage: Outage | None) -> None:
@@ -220,7 +220,7 @@ class FullLink(Link):
 
     def change(self, now: int, down: bool | None = None,
                bandwidth_bps: int | float | Literal["infinite", "profile"] | None = None,
-               latency_ns: int | Delay | Contacts | None = None, outage: Outage | Literal["none"] | None = None,
+               latency_ns: int | Delay | TimedLatency | None = None, outage: Outage | Literal["none"] | None = None,
                inflight: InFlight = "drop") -> None:
         """As `Link.change`. A reliable transport recovers what a link that goes down drops, if it comes up in time.
 

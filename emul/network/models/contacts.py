@@ -19,13 +19,14 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, TypeAlias, get_args
 
 from emul.base import tables
 from emul.base.errors import Problem, ScenarioError
 from emul.base.files import read_text
 from emul.base.units import LARGEST, bandwidth_unit, duration_unit
 from emul.network.models.constellations import ConstellationSpec
+from emul.network.models.latency import LatencyOverTime
 from emul.network.models.planformats import PlanRow, epoch_rows, ion_rows
 from emul.network.models.profiles import NEVER, WORK_PER_BYTE
 from emul.network.models.traces import digest
@@ -216,6 +217,7 @@ class Contacts:
 
 
 Plan = Mapping[tuple[str, str], Contacts]           # (source, destination) -> contacts
+TimedLatency: TypeAlias = Contacts | LatencyOverTime        # by the time at which a transmission ends, without a draw
 
 
 def read_plan(spec: ContactSpec) -> Plan:

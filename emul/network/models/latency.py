@@ -6,6 +6,7 @@ can fall to is `least_ns`: the kernel's lookahead rests on it, so a larger minim
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,9 +17,11 @@ from statistics import NormalDist
 from typing import Literal, Protocol, TypeAlias, get_args
 
 from emul.base import tables
-from emul.base.errors import ScenarioError
+from emul.base.errors import Problem, ScenarioError
+from emul.base.files import read_text
 from emul.base.streams import key64, uniform_at
 from emul.base.units import LARGEST
+from emul.network.models.steps import StepFunction
 
 Around = Literal["uniform", "normal", "pareto", "paretonormal"]
 AROUND: tuple[str, ...] = get_args(Around)
@@ -62,8 +65,17 @@ class EmpiricalSpec:
     reorder: bool = False
 
 
-LatencySpec: TypeAlias = JitterSpec | LognormalSpec | EmpiricalSpec
-SPECS = (JitterSpec, LognormalSpec, EmpiricalSpec)
+@dataclass(frozen=True, slots=True)
+class LatencyTraceSpec:
+    """Latencies over time from a CSV file: columns of times and latencies. loop: it begins anew at its last row."""
+
+    file: Path
+    loop: bool = False
+    min_ns: int = 0
+
+
+LatencySpec: TypeAlias = JitterSpec | LognormalSpec | EmpiricalSpec | LatencyTraceSpec
+SPECS = (JitterSpec, LognormalSpec, EmpiricalSpec, LatencyTraceSpec)
 
 
 class LatencyLaw(Protocol):
@@ -101,6 +113,22 @@ class Latency:
         """The latency in ns of the k-th message (from 0) offered in `round`. Pure; at least `least_ns`."""
         ns = int(self._quantile(uniform_at(self._key, (round << 32) | k) + _HALF_STEP) + 0.5)
         return ns if ns > self.least_ns else self.least_ns
+
+
+class LatencyOverTime:
+    """A latency that depends on when a transmission ends, and on no draw."""
+
+    __slots__ = ("_steps", "least_ns", "mean_ns", "typical_ns")
+
+    def __init__(self, steps: StepFunction):
+        self._steps = steps
+        self.least_ns = int(min(steps.values))
+        self.mean_ns = round(steps.mean())
+        self.typical_ns = int(sorted(steps.values)[(len(steps.values) - 1) // 2])
+
+    def latency_at(self, t_ns: int) -> int:
+        """The latency of a transmission that ends at `t_ns`."""
+        return int(self._steps.value_at(t_ns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,13 +284,13 @@ def _pareto(u: float) -> float:
 _PARETO_MEAN = 4 * 4.5**-3 - 4 / 3 * (1.5 * 4.5**-2 - 1.5 * 4.5**-3)
 
 
-def law(spec: LatencySpec) -> LatencyLaw:
+def law(spec: JitterSpec | LognormalSpec | EmpiricalSpec) -> LatencyLaw:
     """The distribution of a spec. Raises ScenarioError for a file that cannot be read."""
     return _law(spec, tables.stamp(spec.file) if isinstance(spec, EmpiricalSpec) else None)
 
 
 @lru_cache(maxsize=256)
-def _law(spec: LatencySpec, stamp: tuple[int, int] | None) -> LatencyLaw:
+def _law(spec: JitterSpec | LognormalSpec | EmpiricalSpec, stamp: tuple[int, int] | None) -> LatencyLaw:
     # once for all the links that a rule matches; a file that has changed is read again
     if isinstance(spec, LognormalSpec):
         return Lognormal(spec.median_ns, spec.sigma)
@@ -273,12 +301,14 @@ def _law(spec: LatencySpec, stamp: tuple[int, int] | None) -> LatencyLaw:
     return laws[spec.distribution](spec.mean_ns, spec.jitter_ns)
 
 
-def latency(spec: int | LatencySpec | None, seed: int, src: str, dst: str) -> int | Latency:
-    """The latency of a link: a constant in ns, 0 where nothing is said, or a distribution with its stream."""
+def latency(spec: int | LatencySpec | None, seed: int, src: str, dst: str) -> int | Latency | LatencyOverTime:
+    """The latency of a link: a constant in ns, 0 where nothing is said, a distribution with its stream, or a trace."""
     if spec is None:
         return 0
     if isinstance(spec, int):
         return spec
+    if isinstance(spec, LatencyTraceSpec):
+        return _over_time(spec, tables.stamp(spec.file))
     return Latency(law(spec), spec.min_ns, spec.reorder, key64(seed, "latency", src, dst))
 
 
@@ -292,8 +322,10 @@ def typical_ns(spec: int | LatencySpec | None) -> int:
     return 0 if spec is None else spec if isinstance(spec, int) else _bounds(spec).typical_ns
 
 
-def _bounds(spec: LatencySpec) -> Latency:
-    return Latency(law(spec), spec.min_ns, spec.reorder, 0)
+def _bounds(spec: LatencySpec) -> Latency | LatencyOverTime:
+    found = latency(spec, 0, "", "")
+    assert not isinstance(found, int)
+    return found
 
 
 # --- what a specification may hold ----------------------------------------------------------------------------------
@@ -310,9 +342,9 @@ def problem(spec: LatencySpec) -> tuple[str, str, str] | None:
         sound = isinstance(spec.sigma, (int, float)) and not isinstance(spec.sigma, bool) and isfinite(spec.sigma)
         if found is None and not (sound and 0 < spec.sigma <= _SIGMA):
             found = "sigma", repr(spec.sigma), f"expected a number above 0, at most {_SIGMA}"
-    if found is None and isinstance(spec, EmpiricalSpec):
+    if found is None and isinstance(spec, EmpiricalSpec | LatencyTraceSpec):
         try:
-            law(spec)
+            latency(spec, 0, "", "")
         except ScenarioError as error:
             found = ("file", *tables.in_short(error))
     return found
@@ -328,13 +360,35 @@ def _durations(**values: object) -> tuple[str, str, str] | None:
     return None
 
 
-def read_empirical(file: Path) -> Empirical | Quantiles:
-    """The law of a CSV file with a column `latency` (with its unit), or `quantile` and `latency`.
+_PING = re.compile(r"(?:^\[(\d+\.\d+)\] )?.*\btime[=<]([\d.]+) ?ms", re.MULTILINE)
 
-    Quantiles ascend from 0 to 1, and their latencies do not fall. Raises ScenarioError with line and column.
+
+def _pings(file: Path) -> list[tuple[str | None, int]]:
+    """(time that `ping -D` has written, half of the round trip in ns) of each answer; none: it is no output of ping."""
+    try:
+        text = read_text(file)
+    except OSError:
+        return []                   # told where it is read as a table
+    return [(match[1], round(tables.finite(match[2]) * 500_000)) for match in _PING.finditer(text)]
+
+
+def _halves(found: tables.TextTable) -> list[int | None]:
+    """The column `latency`; of a column `rtt`, round trips, half of each."""
+    if found.find("latency"):
+        return found.durations("latency")
+    return [None if ns is None else round(ns / 2) for ns in found.durations("rtt")]
+
+
+def read_empirical(file: Path) -> Empirical | Quantiles:
+    """The law of a CSV file with a column `latency` (with its unit), or `quantile` and `latency`; or of ping's output.
+
+    A column `rtt` and ping have round trips: half of each counts. Quantiles ascend from 0 to 1, and their latencies do
+    not fall. Raises ScenarioError with line and column.
     """
-    found = tables.read(file, ("latency=ms",), ("quantile", "latency=ms"))
-    values = found.durations("latency")
+    if pings := _pings(file):
+        return Empirical(sorted(ns for _, ns in pings))
+    found = tables.read(file, ("latency=ms",), ("quantile", "latency=ms"), ("rtt=ms",), ("quantile", "rtt=ms"))
+    values = _halves(found)
     if found.find("quantile") is None:
         found.check()
         return Empirical(sorted(v for v in values if v is not None))
@@ -347,3 +401,26 @@ def read_empirical(file: Path) -> Empirical | Quantiles:
             found.problem(line, "latency", str(value), "expected no less than in the row before")
     found.check()
     return Quantiles([s for s in shares if s is not None], [v for v in values if v is not None])
+
+
+@lru_cache(maxsize=256)
+def _over_time(spec: LatencyTraceSpec, stamp: tuple[int, int] | None) -> LatencyOverTime:
+    """A row holds until the next one; the first counts as 0. Raises ScenarioError with line and column."""
+    if pings := _pings(spec.file):
+        if any(time is None for time, _ in pings):
+            raise ScenarioError(str(spec.file), [Problem("", "no times", "expected what ping -D prints, or CSV")])
+        times: list[int | None] = [round(tables.finite(time or "0") * 10**9) for time, _ in pings]
+        values: list[int | None] = [ns for _, ns in pings]
+        found = tables.TextTable(spec.file, ["t"], [(i, [str(time)]) for i, (time, _) in enumerate(pings, 1)])
+    else:
+        found = tables.read(spec.file, ("t=s", "latency=ms"), ("t=s", "rtt=ms"))
+        times, values = found.durations("t"), _halves(found)
+    tables.ascending(found, "t", times, least=times[0] or 0)
+    if spec.loop and len(times) < 2:
+        found.problem(None, "", "1 row", "expected two or more: with loop the last row says where it ends")
+    found.check()
+    known = [(t, float(max(ns, spec.min_ns))) for t, ns in zip(times, values, strict=True)
+             if t is not None and ns is not None]
+    starts, levels = [t - known[0][0] for t, _ in known], [ns for _, ns in known]
+    return LatencyOverTime(StepFunction(starts[:-1], levels[:-1], starts[-1]) if spec.loop else
+                           StepFunction(starts, levels))
