@@ -63,6 +63,7 @@ def folder(tmp_path: Path) -> Path:
     (here / "traces" / "up.csv").write_text("t_s,up\n0,1\n10,0\n20,1\n")
     (here / "traces" / "passes.csv").write_text(
         "start_s,end_s,source,destination,rate_mbps,latency_ms\n0,60,client6,server,10,5\n")
+    (here / "traces" / "walk.csv").write_text("t_s,name,x_m,y_m\n0,bus,1,1\n")
     (here / "traces" / "aps.csv").write_text("name,x_m,y_m\nap1,50,50\nap2,150,50\n")
     (here / "traces" / "rtt.csv").write_text("latency_ms\n12\n15\n40\n")
     return here

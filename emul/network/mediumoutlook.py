@@ -91,7 +91,7 @@ def radio_problems(network: Network) -> list[tuple[tuple[str | int, ...], str, s
         movers = [name for name in vertices - places if matches(name, move.match)]
         if not movers:
             found.append((("move", i, "match"), move.match, "matches no vertex of the network that is no place"))
-        elif all(move.walk(0, name) is None for name in movers):
+        elif not move.in_turn and all(move.walk(0, name) is None for name in movers):
             found.append((("move", i, "match"), move.match, "its trace has rows of none of these vertices"))
     candidates = [place.name for place in radio.candidates()]
     attach = model.attach

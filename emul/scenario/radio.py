@@ -76,11 +76,13 @@ class MoveRule(Section):
     waypoint: WaypointRule | None = None
     trace: Text | None = None
     at: _Pair | None = None
+    assign: Annotated[str, one_of("by_name", "in_turn", what="way to assign")] | None = None
     sha256: Text | None = None
 
     def wrong(self) -> list[Finding]:
-        """Not exactly one kind of movement."""
-        return exactly_one(self, "waypoint", "trace", "at")
+        """Not exactly one kind of movement, or walks that are assigned without a trace."""
+        found = exactly_one(self, "waypoint", "trace", "at")
+        return found or ([(("assign",), "", "is used only with a trace")] if self.assign and not self.trace else [])
 
 
 class LogDistanceRule(Section):
@@ -139,7 +141,7 @@ def radio_value(rule: RadioRule | None, base: Path) -> RadioSpec | None:
     moves = tuple(MoveSpec(one.match, None if one.waypoint is None else Waypoints(
         (one.waypoint.area[0], one.waypoint.area[1]), (one.waypoint.speed[0], one.waypoint.speed[1]),
         cast(PauseLaw | None, one.waypoint.pause)), None if one.trace is None else file(one.trace, one.sha256),
-        None if one.at is None else (one.at[0], one.at[1])) for one in rule.move)
+        None if one.at is None else (one.at[0], one.at[1]), one.assign == "in_turn") for one in rule.move)
     loss, attach = rule.loss.log_distance, None
     if rule.attach is not None:
         nodes, places = rule.attach.match.split("->")
@@ -173,7 +175,8 @@ def radio_document(spec: RadioSpec | None) -> PlainDict | None:
 def _move_document(one: MoveSpec) -> PlainDict:
     walk = one.waypoint
     return without_none(
-        match=one.match, at=None if one.at is None else [f"{x!r} m" for x in one.at],
+        match=one.match, assign="in_turn" if one.in_turn else None,
+        at=None if one.at is None else [f"{x!r} m" for x in one.at],
         waypoint=None if walk is None else without_none(
             area=[f"{x!r} m" for x in walk.area], speed=[f"{x!r} m/s" for x in walk.speed],
             pause=None if walk.pause is None else stay_document(walk.pause)),

@@ -338,3 +338,40 @@ def test_files_of_places_walks_and_rates(tmp_path):
         with pytest.raises(ScenarioError) as error:
             read(file(text))
         assert [problem.line for problem in error.value.problems] == lines
+
+
+NS2 = """# made by BonnMotion
+$node_(0) set X_ 0.0
+$node_(0) set Y_ 10.0
+$node_(0) set Z_ 0.0
+$node_(7) set X_ 5.0
+$node_(7) set Y_ 6.0
+$ns_ at 2.0 "$node_(0) setdest 30.0 10.0 5.0"
+$ns_ at 4.0 "$node_(0) setdest 10.0 20.0 10.0"
+$ns_ at 9.0 "$node_(0) setdest 10.0 20.0 3.0"
+$god_ set-dist 0 7 1
+"""
+
+
+def test_a_scenario_of_ns2_is_a_trace_and_walks_may_be_assigned_in_turn(tmp_path):
+    (tmp_path / "mob.ns2").write_text(NS2)
+    points = read_walks(tmp_path / "mob.ns2")
+    assert points["7"] == [(0, 5, 6)]
+    walk = Walk(along(points["0"]))
+    at = {0: (0, 10), 2: (0, 10), 3: (5, 10), 4: (10, 10), 4.5: (10, 15), 5: (10, 20), 8: (10, 20), 20: (10, 20)}
+    for t, place in at.items():                         # it turns at 4 s, after 10 of 30 m
+        assert walk.position(round(t * 10**9)) == pytest.approx(place)
+    moves = [Move("c*", points=points, in_turn=True), Move("c2", at=(1.0, 1.0))]
+    radio = Radio(model([RadioPlace("p", 0, 0)], moves), 7, ["p", "server", "c1", "c2", "c3", "c4"])
+    assert [radio.walk(name) and radio.walk(name).position(0) for name in ("c4", "c3", "c2", "c1", "server", "p")] == [
+        (0, 10), (5, 6), (1, 1), (0, 10), None, None]
+    (tmp_path / "bad.ns2").write_text(NS2.replace("at 4.0", "at x") + '$ns_ at 1.0 "$node_(0) setdest 1 2 3"\n')
+    with pytest.raises(ScenarioError) as caught:
+        read_walks(tmp_path / "bad.ns2")
+    assert [one.line for one in caught.value.problems] == [8, 11]
+
+
+def test_vertices_that_a_trace_has_no_rows_of_are_named():
+    moves = [Move("c*", points={"c1": [(0, 0, 0)], "5": [(0, 1, 1)]})]
+    radio = Radio(model([RadioPlace("p", 0, 0)], moves), 7, ["p", "c1", "c2", "c3"])
+    assert radio.unmoved() == ('; or rows in the trace of radio.move[0], which has none of c2, c3: it moves "c1", "5"')

@@ -73,16 +73,18 @@ class RadioPlace:
 class Move:
     """The movement of the nodes that match: a walk each by `waypoint`, points by name ("": for all), or `at` one place.
 
-    points: (time in ns, x, y) ascending in time.
+    points: (time in ns, x, y) ascending in time. in_turn: the first node that matches has the first of these walks, and
+    so on, from the beginning again where they do not suffice; names do not matter.
     """
 
     match: str
     waypoint: Waypoints | None = None
     points: Mapping[str, Sequence[tuple[int, float, float]]] | None = None
     at: tuple[float, float] | None = None
+    in_turn: bool = False
 
     def walk(self, seed: int, name: str) -> Walk | None:
-        """The walk of a node that matches; None: a trace has no rows of it."""
+        """The walk of a node that matches, in a trace of this name; None: it has no rows of that."""
         if self.waypoint is not None:
             return Walk(waypoints(self.waypoint, seed, name))
         if self.at is not None:
@@ -382,7 +384,8 @@ class Radio:
 
     def __init__(self, model: RadioModel, seed: int, vertices: Iterable[str]):
         self.model = model
-        self._vertices = set(vertices)
+        self._names = list(vertices)
+        self._vertices = set(self._names)
         self._seed = seed
         self._places = {place.name: place for place in model.spots}
         self._walks: dict[str, Walk | None] = {}
@@ -394,10 +397,19 @@ class Radio:
     def walk(self, name: str) -> Walk | None:
         """The walk of a node; None: nothing moves it, or it is a place."""
         if name not in self._walks:
-            move = None if name in self._places else next(
-                (one for one in reversed(self.model.moves) if matches(name, one.match)), None)
-            self._walks[name] = None if move is None else move.walk(self._seed, name)
-        return self._walks[name]
+            move = self._move(name)
+            if move is not None and move.in_turn:
+                walks = list(move.points or {})
+                for k, one in enumerate(one for one in self._names if self._move(one) is move):
+                    self._walks[one] = move.walk(self._seed, walks[k % len(walks)])
+            else:
+                self._walks[name] = None if move is None else move.walk(self._seed, name)
+        return self._walks.get(name)
+
+    def _move(self, name: str) -> Move | None:
+        """The last that matches a node; None: there is none, or it is a place."""
+        return None if name in self._places else next(
+            (one for one in reversed(self.model.moves) if matches(name, one.match)), None)
 
     def unmoved(self) -> str:
         """A remark on vertices that a trace should move, and has no rows of; empty where there are none."""

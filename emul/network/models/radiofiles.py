@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -16,9 +17,10 @@ from typing import TypeVar
 
 from emul.base import tables
 from emul.base.errors import ScenarioError
+from emul.base.files import read_text
 from emul.network.models.radio import RATES, Attach, LogDistance, Move, RadioModel, RadioPlace, Steps
 from emul.network.models.traces import digest
-from emul.network.models.walks import Waypoints
+from emul.network.models.walks import Walk, Waypoints, along
 
 T = TypeVar("T")
 Points = Mapping[str, Sequence[tuple[int, float, float]]]
@@ -41,6 +43,7 @@ class MoveSpec:
     waypoint: Waypoints | None = None
     trace: RadioFile | None = None
     at: tuple[float, float] | None = None
+    in_turn: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,8 @@ class RadioSpec:
 
 def read_radio(spec: RadioSpec) -> RadioModel:
     """The radio with what its files say. Raises ScenarioError with every line of the first file that is wrong."""
-    moves = tuple(Move(one.match, one.waypoint, None if one.trace is None else read_walks(one.trace.file), one.at)
+    moves = tuple(Move(one.match, one.waypoint, None if one.trace is None else read_walks(one.trace.file), one.at,
+                       one.in_turn)
                   for one in spec.moves)
     rates = RATES[spec.rates] if isinstance(spec.rates, str) else read_rates(spec.rates.file)
     return RadioModel(read_places(spec.spots.file), moves, spec.loss, rates, spec.power_dbm, spec.attach)
@@ -115,12 +119,59 @@ def _read_places(file: Path, stamp: tuple[int, int] | None) -> tuple[RadioPlace,
     return tuple(RadioPlace(str(name), _sound(x), _sound(y)) for name, x, y in zip(names, xs, ys, strict=True))
 
 
+_NS2 = re.compile(r'\s*\$node_\((\w+)\) set ([XYZ])_ (\S+)\s*|'
+                  r'\s*\$ns_ at (\S+) "\$node_\((\w+)\) setdest (\S+) (\S+) (\S+)"\s*')
+
+
+def _ns2(text: str, file: Path) -> Points:
+    """A scenario of ns-2: the places where nodes begin, and the times at which they set out for a point, at a speed in
+    m/s. A node that is on its way turns where it is then. Other lines are passed over. Raises ScenarioError."""
+    starts: dict[str, dict[str, float]] = {}
+    found: dict[str, list[tuple[int, float, float]]] = {}
+    problems = tables.TextTable(file, [], [])
+    for line, said in enumerate(text.splitlines(), 1):
+        match = _NS2.fullmatch(said)
+        if match is None:
+            continue
+        try:
+            if match[1]:
+                starts.setdefault(match[1], {})[match[2]] = _metres(match[3])
+                continue
+            t, name = round(tables.finite(match[4]) * 10**9), match[5]
+            x, y, speed = _metres(match[6]), _metres(match[7]), _metres(match[8])
+        except ValueError as error:
+            problems.problem(line, "", said.strip()[:40], str(error))
+            continue
+        begin = starts.get(name, {})
+        points = found.setdefault(name, [(0, begin.get("X", 0.0), begin.get("Y", 0.0))])
+        if t < 0 or speed < 0 or (len(points) > 1 and t < points[-2][0]):
+            problems.problem(line, "", said.strip()[:40], "expected ascending times, and speeds of 0 or more")
+            continue
+        here = Walk(along(points)).position(t)
+        while points and points[-1][0] >= t:            # it turns before it is there
+            points.pop()
+        points.append((t, *here))
+        length = math.dist(here, (x, y))
+        if speed and length:
+            points.append((t + max(1, round(length / speed * 1e9)), x, y))
+    for name, begin in starts.items():
+        found.setdefault(name, [(0, begin.get("X", 0.0), begin.get("Y", 0.0))])
+    problems.check()
+    return found
+
+
 # the columns of SUMO's floating car data, as its xml2csv writes them
 _SUMO = {"timestep_time": "t_s", "vehicle_id": "name", "vehicle_x": "x_m", "vehicle_y": "y_m"}
 
 
 @lru_cache(maxsize=4)
 def _read_walks(file: Path, stamp: tuple[int, int] | None) -> Points:
+    try:
+        text = read_text(file)
+    except OSError:
+        text = ""                   # told where it is read as a table
+    if "setdest" in text:
+        return _ns2(text, file)
     table = tables.read(file, ("t=s", "name", "x_m", "y_m"), ("t=s", "x_m", "y_m"), tuple(_SUMO))
     table.header = [_SUMO.get(name, name) for name in table.header]
     times, names = table.durations("t"), ["" for _ in table.rows]
