@@ -14,7 +14,7 @@ import io
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 from itertools import chain
@@ -161,27 +161,35 @@ class TextTable:
                 self.problem(line, name, f'"{cells[at][:40]}"', str(error))
         return values
 
-    def _measured(self, name: str, what: str, parse: Callable[[str, Fraction | None], T],
+    def _measured(self, name: str, word: str, what: str, parse: Callable[[str, Fraction | None], T],
                   factor: Callable[[str], Fraction | None]) -> list[T | None]:
+        """The values of a column with a unit. word: a name of one, for errors; what: units of what."""
         written = self.find(name) or name
         unit = title(written)[1]
         one = None if unit is None else factor(unit)
         if unit is not None and one is None:
             self.problem(self.header_line, written, f'"{unit[:20]}"', f"expected a unit of {what}")
             return [None] * len(self.rows)
-        return self.column(written, lambda text: parse(text, one))
+        before = len(self.problems)
+        values = self.column(written, lambda text: parse(text, one))
+        bare = [p for p in self.problems[before:] if p.expected.endswith("the unit is missing")]
+        if len(bare) > 1:               # one mistake, of the header, and not one of each row
+            others = [p for p in self.problems[before:] if not p.expected.endswith("the unit is missing")]
+            self.problems[before:] = [*others, replace(bare[0], expected=(
+                f"{bare[0].expected}, here and in {len(bare) - 1} more; or in the name of the column, as in {word}"))]
+        return values
 
     def durations(self, name: str) -> list[int | None]:
         """The values of a column of durations in ns."""
-        return self._measured(name, "time such as ms", duration, duration_unit)
+        return self._measured(name, f"{name}_ms", "time such as ms", duration, duration_unit)
 
     def rates(self, name: str) -> list[int | None]:
         """The values of a column of rates in bit/s."""
-        return self._measured(name, "rates such as Mbit/s", rate, bandwidth_unit)
+        return self._measured(name, f"{name}_mbps", "rates such as Mbit/s", rate, bandwidth_unit)
 
     def shares(self, name: str) -> list[float | None]:
         """The values of a column of shares, from 0 to 1."""
-        return self._measured(name, "shares: none, or %", share,
+        return self._measured(name, f"{name}_%", "shares: none, or %", share,
                               lambda unit: Fraction(1, 100) if unit in ("%", "percent", "pct") else None)
 
     def unique(self, name: str) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
-from emul.base.tables import amount, read, stamp
+from emul.base.tables import read, stamp
 from emul.network.classes import LinkClass
 
 SHIPPED = Path(__file__).with_name("linkclasses.csv")
-_NUMBERS = ("down_mbps", "up_mbps", "rtt_ms", "loss")
 
 
 def read_links(path: Path) -> dict[str, LinkClass]:
@@ -20,32 +19,23 @@ def read_links(path: Path) -> dict[str, LinkClass]:
 @lru_cache(maxsize=64)
 def _read_links(path: Path, stamp: tuple[int, int] | None) -> dict[str, LinkClass]:
     # once for the schemes of a scenario; a file that has changed is read again
-    table = read(path, ("link", *_NUMBERS, "source"))
+    table = read(path, ("link", "down=mbps", "up=mbps", "rtt=ms", "loss"))          # and, for people, source
     names = table.column("link", _name)
-    down, up = table.column("down_mbps", _above), table.column("up_mbps", _above)
-    rtt, loss = table.column("rtt_ms", amount), table.column("loss", _probability)
-    table.column("source", str)
+    down, up, rtt, loss = table.rates("down"), table.rates("up"), table.durations("rtt"), table.shares("loss")
+    for (line, _), d, u, p in zip(table.rows, down, up, loss, strict=True):
+        for name, value in (("down", d), ("up", u)):
+            if value == 0:
+                table.problem(line, name, "0", "expected a rate above 0, at least 1 bit/s")
+        if p == 1:
+            table.problem(line, "loss", "1", "expected a probability below 1")
     table.unique("link")
     table.check()
-    found: dict[str, LinkClass] = {}
-    for name, each in zip(names, zip(down, up, rtt, loss, strict=True), strict=True):
-        assert name is not None
-        d, u, r, p = (value or 0.0 for value in each)
-        found[name] = LinkClass(name, round(d * 1e6), round(u * 1e6), round(r * 1e6 / 2), p)
-    return found
+    return {name: LinkClass(name, d, u, round(r / 2), p)
+            for name, d, u, r, p in zip(names, down, up, rtt, loss, strict=True)
+            if name is not None and d is not None and u is not None and r is not None and p is not None}
 
 
 def _name(text: str) -> str:
     if not text or any(c in text for c in "*?[@<>- "):
         raise ValueError("expected a name without blanks and without any of * ? [ @ < > -")
     return text
-
-
-def _above(text: str) -> float:
-    if amount(text) < 1e-6:
-        raise ValueError("expected a number above 0, at least 0.000001: 1 bit/s")
-    return float(text)
-
-
-def _probability(text: str) -> float:
-    return amount(text, unit="a probability below 1", below=1)

@@ -50,6 +50,8 @@ def test_every_dialect_says_the_same(text):
     ("t [parsec],loss,name\n0,0,a\n", 'line 1  t [parsec]  "parsec"  expected a unit of time such as ms'),
     ("t_s,loss,name\n0,130%,a\n", 'line 2  loss  "130%"  expected a probability in [0, 1], or in %'),
     ("t_s,loss,name\n0e999999999,0,a\n", 'line 2  t_s  "0e999999999"  expected a number'),
+    ("t,loss,name\n0,0,a\n1,0,b\n2,0,c\n3,0,d\n", 'line 3  t  "1"  expected a duration such as 20 ms or 1 h: the unit '
+     "is missing, here and in 2 more; or in the name of the column, as in t_ms"),
     ("t_s,loss,name\n1e999,0,a\n", 'line 2  t_s  "1e999"  expected a number'),
     ("t_s,loss,name\n1_0,0,a\n", 'line 2  t_s  "1_0"  expected a number'),
 ])

@@ -247,14 +247,20 @@ def test_links_that_make_no_sense_are_refused_where_they_are_written(devices: st
 
 
 @pytest.mark.parametrize(("row", "said"), [
-    ("a,0,1,1,0,x", "line 2 +down_mbps .* expected a number above 0"),
-    ("a,1,1,-1,0,x", "line 2 +rtt_ms .* expected a number, 0 or above"),
-    ("a,1,1,1,1,x", "line 2 +loss .* expected a probability below 1, 0 or above"),
+    ("a,0,1,1,0,x", "line 2 +down_mbps .* expected a rate above 0"),
+    ("a,1,1,-1,0,x", "line 2 +rtt_ms .* expected a duration of 0 or more"),
+    ("a,1,1,1,1,x", "line 2 +loss .* expected a probability below 1"),
     ("a->b,1,1,1,0,x", "line 2 +link .* expected a name without blanks"),
     ("a,1,1,1,0,x\na,1,1,1,0,x", "line 3 +link .* there already")])
 def test_what_is_wrong_with_a_table_of_links_is_said_with_its_line(tmp_path: Path, row: str, said: str) -> None:
     with pytest.raises(ScenarioError, match=said):
         read_links(file(tmp_path, f"link,down_mbps,up_mbps,rtt_ms,loss,source\n{row}\n"))
+
+
+def test_classes_of_links_may_have_other_units_and_a_loss_in_percent(tmp_path: Path) -> None:
+    whole = read_links(file(tmp_path, LINKS))
+    assert read_links(file(tmp_path, "link;down_kbps;up [MB/s];rtt;loss_%\nslow;1000;0,0625;100 ms;1\n"
+                                     "fast;1e5;6,25;0,01 s;0\n", "other.csv")) == whole
 
 
 def test_tables_that_were_edited_are_read_again_in_the_same_process(tmp_path: Path) -> None:

@@ -351,12 +351,15 @@ class _PlanReading:
     def _number(self, line: int, column: str, text: str, parse: Callable[[str], int],
                 known: dict[str, int] | None = None) -> int | None:
         """The number in a cell, which `known` then has; None and a problem where there is none."""
+        expected = "expected a number, 0 or more"
         try:
             found = parse(text)
-        except ValueError:
+        except ValueError as error:
             found = -1
+            if "the unit is missing" in str(error):
+                expected = f"{error}; or in the name of the column, as in {', '.join(COLUMNS)}"
         if not 0 <= found <= LARGEST:
-            self.wrong(line, self._titles[column], f'"{text[:40]}"', "expected a number, 0 or more")
+            self.wrong(line, self._titles[column], f'"{text[:40]}"', expected)
             return None
         if known is not None and len(known) < _REMEMBERED:
             known[text] = found
