@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from emul.base.errors import ReplayMismatch, ScenarioError
 from emul.engine.profiling import MeasuredCost, pooled
 from emul.engine.running import _require_gpu as require_gpu
 from emul.record.journal import Journal, MemoryJournal, RecordError, header, read
+from emul.record.report import write as write_report
 from emul.roles import Message, Node, Scheme
 from emul.scenario import loads
 from emul.schemes import fedavg
@@ -357,3 +359,22 @@ def test_rounds_that_nobody_answers_are_a_warning_of_the_run(tmp_path: Path) -> 
 
 
 SCHEME = Scheme(params=Params, roles={"server": server, "client": client}, messages=(Ask,))
+
+
+@pytest.mark.parametrize(("scheme", "reason"), [
+    ("{name: fedavg, deadline: 1 s}", "Update: delta: not finite, of 5 nodes (client) in 2 of 2 rounds, client1 first"),
+    ("gossip", "the aggregate is not finite, of 5 nodes (peer) in 2 of 2 rounds, client1 first, in round 1"),
+    ("local", "loss of its model: nan, of 5 nodes (client) in 2 of 2 rounds, client1 first, in round 1"),
+    ("{name: splitfed, cut: 1, deadline: 1 s}", "training has diverged: a gradient or a parameter is not finite, ")])
+def test_a_training_that_diverges_is_told_with_node_round_and_reason(scheme: str, reason: str, tmp_path: Path) -> None:
+    plan = loads(fedavg.EXAMPLE, "scenario", [
+        "topology={generator: star, clients: 5}", "task.solver={sgd: {lr: 1e12, steps: 5, batch: 32}}",
+        "task.data={set: digits}", "task.model=digits_mlp", f"schemes=[{scheme}]", "stop={rounds: 2}"])
+    result, = engine.run(plan, workers=0, out=tmp_path, quiet=True)
+    label = result.scheme
+    said, = [warning for warning in result.warnings if "diverged" in warning]
+    assert said.startswith(f"{label}: diverged: {reason}")
+    assert result.summary is not None
+    one, = result.summary["diverged"]
+    assert (one["rounds"], one["entered"], one["first_round"]) == (2, 2, 1)
+    assert escape(said.partition(": ")[2]) in write_report([result.directory]).read_text()

@@ -35,6 +35,7 @@ from emul.network.positions import on_globe, positions
 from emul.record import rundir
 from emul.record.invariants import InvariantReport
 from emul.record.journal import Journal
+from emul.record.marks import diverged
 from emul.record.moving import write_contacts, write_positions
 from emul.record.progress import Progress
 from emul.record.rundir import RunDirectory
@@ -156,7 +157,8 @@ class Session:
             profiled = self.scenario.compute.mode == "profile"
             return Result(self.wiring.label, directory.path, summary,
                           tuple(f"{v.name}: {v.detail}" for v in report.violations),
-                          warnings=(*self.wiring.warnings, *_unanswered(self.wiring.label, summary)),
+                          warnings=(*self.wiring.warnings, *_unanswered(self.wiring.label, summary),
+                                    *(f"{self.wiring.label}: {line}" for line in diverged(summary))),
                           charged=frozenset(charges(self.wiring, finished.timings) if profiled else ()))
 
     def _executed(self, directory: RunDirectory, journal: Journal, recalled: Path | None) -> Finished:

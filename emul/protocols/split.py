@@ -405,7 +405,9 @@ async def serve(node: Node, p: Cut, rest: Rest, client: int, labelled: bool = Tr
             if isinstance(message, Done):
                 return message
             await service.answer(message)
-    except (NothingToReceive, NotSendable, NotDecodable):
+    except (NothingToReceive, NotSendable, NotDecodable) as error:
+        if isinstance(error, NotSendable):
+            node.report(diverged=str(error))
         node.abstain(client, Gradients, *(() if labelled else (Features,)))
         return None
 

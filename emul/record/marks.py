@@ -1,4 +1,4 @@
-"""The marks of runs wherever they stand beside others: waits that know fates, and that they did not come to their end.
+"""The marks of runs wherever they stand beside others: waits that know fates, an end too soon, training that diverged.
 
 A wait without a timeout ends once the fate of every message is known. No real node can know a loss, so the virtual
 times of such a scheme are shorter than any real node's, and not those of a scheme with deadlines.
@@ -44,3 +44,15 @@ def incomplete(summary: PlainMapping) -> str | None:
 def among(label: str, knowing: Collection[str]) -> str:
     """A label as tables and figures show it; `knowing`: the labels of those that know fates."""
     return label + MARK * (label in knowing)
+
+
+def diverged(summary: PlainMapping) -> list[str]:
+    """Lines on what was not finite: how many nodes, in how many rounds, which of them first, and why.
+
+    >>> print(*diverged({"diverged": [{"role": "client", "reason": "Update: delta: not finite", "nodes": 4,
+    ...     "rounds": 3, "entered": 5, "first_node": "client1", "first_round": 1}]}))
+    diverged: Update: delta: not finite, of 4 nodes (client) in 3 of 5 rounds, client1 first, in round 1
+    """
+    return [f"diverged: {one['reason']}, of {one['nodes']:,} node{'s' * (one['nodes'] > 1)} ({one['role']}) in "
+            f"{one['rounds']:,} of {one['entered']:,} rounds, {one['first_node']} first, in round "
+            f"{one['first_round']:,}" for one in summary.get("diverged", [])]

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from hashlib import blake2b
 from importlib import metadata
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import msgspec
 import numpy as np
 
 from emul.base import rows
+from emul.base.errors import NotSendable
 from emul.base.plain import PlainDict, PlainMapping
 from emul.record.arrays import Computations, Messages
 from emul.record.columns import Table, columns
@@ -111,6 +113,7 @@ def summarise(run: Derived, facts: Facts, report: InvariantReport | None = None)
         "first_failure": first_failure(run),
         "rounds_unanswered": unanswered(run),
         "rounds_missed": dict(sorted(facts.rounds_missed.items())),
+        "diverged": diverged(run),
         "accuracy": final_mean(run.observed, "accuracy"),
         "attack_success": final_mean(run.observed, "attack_success"),
         "accuracy_of_clients": accuracy_of_clients(run.observed),
@@ -215,6 +218,39 @@ def first_failure(run: Derived) -> str | None:
     """
     return next((f"round {row['round']} at {row['node_name']}: {row['why']}" for row in run.rounds
                  if not row["completed"] and row["left_ns"] is not None), None)
+
+
+def diverged(run: Derived) -> list[PlainDict]:
+    """Messages that nodes could not send because a number of theirs was not finite, reasons that they reported as
+    `diverged`, and evaluations that gave no finite value.
+
+    For each role and reason: nodes and rounds (how many), of entered; first_node and first_round (0: outside of any).
+    """
+    names, roles = run.header["names"], run.header["roles"]
+    seen: dict[tuple[str, str], set[tuple[int, int]]] = {}          # (role, reason) -> (round, node)
+    for kind in (rows.LEAVE, rows.FINISH):
+        part = run.table[kind]
+        for code, why in enumerate(part.texts["why"]):
+            failure, _, reason = why.partition(": ")
+            if failure == NotSendable.__name__ or "not finite" in reason:
+                chosen = part["why"] == code
+                rounds = part["round"][chosen] if kind == rows.LEAVE else np.zeros(chosen.sum(), np.int64)
+                for number, node in zip(rounds.tolist(), part["node"][chosen].tolist(), strict=True):
+                    seen.setdefault((roles[node], reason), set()).add((number, node))
+    reported = run.table[rows.REPORT]
+    for node, number, values in zip(reported["node"].tolist(), reported["round"].tolist(), reported["values"],
+                                    strict=True):
+        if isinstance(values.get("diverged"), str):
+            seen.setdefault((roles[node], str(values["diverged"])), set()).add((number, node))
+    for node, number, values in run.observed:
+        for name, value in values.items():
+            if isinstance(value, float) and not isfinite(value):
+                seen.setdefault((roles[node], f"{name} of its model: {value}"), set()).add((number, node))
+    of = len({row["round"] for row in run.rounds})
+    return [{"role": role, "reason": reason, "nodes": len({node for _, node in both}),
+             "rounds": len({number for number, _ in both}), "entered": of,
+             "first_node": names[min(both)[1]], "first_round": min(both)[0]}
+            for (role, reason), both in sorted(seen.items(), key=lambda entry: min(entry[1]))]
 
 
 def unanswered(run: Derived) -> int:

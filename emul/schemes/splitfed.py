@@ -90,7 +90,9 @@ async def train_once(node: Node, p: Params, rest: Rest) -> None:
             continue
         try:
             await served[message.sender].answer(message)
-        except (NotSendable, NotDecodable):             # of this client's: the others go on
+        except (NotSendable, NotDecodable) as error:    # of this client's: the others go on
+            if isinstance(error, NotSendable):
+                node.report(diverged=str(error))
             del served[message.sender]
             node.abstain(message.sender, Gradients)
     if done:

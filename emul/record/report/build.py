@@ -13,7 +13,7 @@ from emul.base.files import write_atomically
 from emul.base.plain import PlainDict, PlainMapping
 from emul.record.attacks import attacks, read_attack
 from emul.record.journal import RecordError
-from emul.record.marks import NOTE, incomplete, marked, oracle_waits
+from emul.record.marks import NOTE, diverged, incomplete, marked, oracle_waits
 from emul.record.report import (
     data,
     figures,
@@ -64,13 +64,15 @@ def write(path: Path | Sequence[Path], out: Path | None = None, figures_dir: Pat
     if len(paths) == 1 and study.is_run(paths[0]):
         run = data.open_run(paths[0])
         found, title, home = _run_parts(run), f"{paths[0].resolve().name}", paths[0]
-        said = [text] if (text := incomplete(run.summary)) else []
+        said = [*filter(None, [incomplete(run.summary)]), *diverged(run.summary)]
     elif len(paths) == 1 and suite.is_suite(paths[0]):
         title, found = suite.suite_parts(paths[0])
         home = paths[0]
     else:
         many = study.marked(_study(paths))
         said = [f"{m.path.name} is {text}" for m in many.members if (text := incomplete(m.summary))]
+        if lost := [(m.path.name, lines) for m in many.members if (lines := diverged(m.summary))]:
+            said.append(f"{len(lost)} of {len(many.members)} runs: {lost[0][0]}: {lost[0][1][0]}")
         found, title, home = _study_parts(many, tell), many.name or many.path.name, many.path
         found = [_noted(part) if study.knowing(many) else part for part in found]
     tell("writing the page")
