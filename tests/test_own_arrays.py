@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -110,3 +111,101 @@ def test_columns_of_own_arrays_are_learned_from_together(scheme: dict[str, Any],
     assert result.summary["accuracy"] > 0.93
     with pytest.raises(ScenarioError, match=r"samples have the columns 0\.\.2, groups are \[\[0, 1\], \[3\]\]"):
         of([[0, 1], [3]])
+
+
+X = np.random.default_rng(2).normal(0, 1, (40, 3, 2)).astype(np.float32)
+Y = np.arange(40) % 3
+
+
+def wrote(x: np.ndarray = X, y: np.ndarray = Y, **more: Any) -> dict[str, Any]:
+    np.savez("own.npz", train_x=x[10:], train_y=y[10:], test_x=x[:10], test_y=y[:10], **more)
+    return {"set": "arrays", "directory": "own.npz"}
+
+
+@pytest.mark.parametrize(("targets", "classes"), [
+    (Y[:, None], 3), (Y.astype(np.uint8)[:, None], 3), (np.eye(3)[Y], 3), (np.eye(3, dtype=np.int64)[Y], 3),
+    (np.array(["bee", "cat", "dog"])[Y], 3), (np.array(["bee", "cat", "dog"])[Y][:, None], 3), (Y == 2, 2)])
+def test_labels_are_labels_however_they_are_kept(targets: np.ndarray, classes: int, arrays: object) -> None:
+    found = load(wrote(y=targets))
+    assert (found.classes, found.labelled) == (classes, True)
+    assert found.train_y.tolist() == (Y[10:] if classes == 3 else Y[10:] == 2).tolist()
+
+
+def test_what_is_no_label_stays_what_it_is(arrays: object) -> None:
+    tokens = np.arange(80).reshape(40, 2) % 5
+    for x, y, classes in ((X, X[:, 0], 0), (X, X[:, 0, :1], 0), (X, np.ones((40, 2), np.int64), 2),
+                          (tokens, np.eye(2, dtype=np.int64)[tokens[:, 0] % 2], 2), (tokens[:, :1], Y[:, None], 3)):
+        found = load(wrote(x, y))
+        assert (found.train_y.shape[1:], found.classes) == (y.shape[1:], classes)
+
+
+def test_images_of_8_and_16_bits_are_pixels_and_rows_of_integers_are_tokens(arrays: object) -> None:
+    deep = np.linspace(0, 65535, 240).reshape(40, 3, 2).astype(np.uint16)
+    for x, scale in ((deep, 65535), ((deep >> 8).astype(np.uint8), 255)):
+        found = load(wrote(x))
+        assert np.allclose(found.inputs(found.train_x), x[10:] / scale, atol=1e-6)
+    assert load(wrote(deep[:, 0])).inputs(deep[:1, 0]).dtype == np.int64
+    with pytest.raises(ScenarioError, match="takes no integers, which the inputs are: give pixels as uint8"):
+        scenario_of(wrote(deep[:, 0]))
+    assert scenario_of(wrote((deep >> 8).astype(np.float32))).warnings[0].startswith(
+        'data set "arrays": train_x: floats from 64 to 255, which stay as they are; pixels are scaled')
+
+
+def test_numbers_that_are_not_finite_are_a_warning(arrays: object) -> None:
+    x = X.copy()
+    x[[13, 15], 1] = np.nan
+    assert scenario_of(wrote(x)).warnings == [
+        'data set "arrays": train_x: 2 of 30 samples hold a number that is not finite, the first of them is 3; a '
+        "training on one gives NaN"]
+
+
+def scenario_of(data: dict[str, Any], stop: dict[str, Any] | None = None, **task: Any) -> Scenario:
+    return load_scenario({
+        "emul": 1, "name": "own", "seed": 1, "topology": {"generator": "star", "clients": 4},
+        "links": [{"match": "*", "latency": "1 ms"}], "compute": {"mode": "zero"}, "schemes": ["fedavg"],
+        "task": {"data": data, "model": "logistic", "solver": {"sgd": {"lr": 0.5, "steps": 1}}, **task},
+        "stop": {"rounds": 1} | (stop or {})})
+
+
+@pytest.mark.parametrize(("x", "y", "stop", "said"), [
+    (X, X[:, 0, 0], {"accuracy": 0.5}, "no accuracy: the targets are numbers; expected loss, rounds or virtual_time"),
+    (X, X[:, 0, 0], {"loss": 0.5}, ""), (X, Y[:, None], {"accuracy": 0.5}, ""),
+    (X[:10], Y[:10], {"loss": 0.5}, "the task has no loss: the data have no test samples; expected rounds or")])
+def test_a_stop_on_what_the_task_does_not_measure_is_refused(x: np.ndarray, y: np.ndarray, stop: dict[str, Any],
+                                                              said: str, arrays: object) -> None:
+    data = wrote(x, y)
+    if len(x) == 10:
+        np.savez("own.npz", train_x=x, train_y=y, test_x=x[:0], test_y=y[:0])
+    if not said:
+        scenario_of(data, stop)
+        return
+    with pytest.raises(ScenarioError) as wrong:
+        scenario_of(data, stop)
+    assert [problem.place for problem in wrong.value.problems] == [f"stop.{next(iter(stop))}"]
+    assert said in wrong.value.problems[0].expected
+
+
+def test_a_label_that_numbers_no_class_makes_no_model(arrays: object) -> None:
+    with pytest.raises(ScenarioError, match="expected labels that number the classes from 0, found 2000000 as a label"):
+        scenario_of(wrote(y=Y * 1_000_000))
+
+
+@pytest.mark.parametrize("held", [b"", b"PK\x03\x04" + bytes(40), b"\x93NUMPY\x01\x00\xff\xff", b"\x93NUMPY"])
+def test_a_file_that_is_no_archive_is_an_error_of_the_scenario(held: bytes, arrays: object) -> None:
+    Path("own.npz").write_bytes(held)
+    Path("own").mkdir()
+    for name in ("train_x", "train_y", "test_x", "test_y"):
+        Path(f"own/{name}.npy").write_bytes(held)
+    for place in ("own.npz", "own", "/dev/null"):
+        with pytest.raises(ScenarioError, match=rf"{place}.*(no archive of NumPy arrays|no array of numbers)"):
+            scenario_of({"set": "arrays", "directory": place})
+
+
+def test_an_archive_whose_head_asks_for_more_than_there_is_memory_is_an_error(arrays: object) -> None:
+    head = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000, 100), }".ljust(117) + b"\n"
+    npy = b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head
+    with zipfile.ZipFile("own.npz", "w") as archive:
+        for name in ("train_x", "train_y", "test_x", "test_y"):
+            archive.writestr(f"{name}.npy", npy)
+    with pytest.raises(DataError, match=r"own\.npz: train_x: no array of numbers \(.*Unable to allocate"):
+        load({"set": "arrays", "directory": "own.npz"})

@@ -88,7 +88,8 @@ def load(spec: PlainDict, plugins: Sequence[str] = ()) -> DataSet:
     if name in libraries.KEYS:
         return own_data.made(name, spec, libraries.read(spec))
     if name == csv_data.CSV:
-        return own_data.made(name, spec, csv_data.read(spec))
+        notes: list[str] = []
+        return own_data.made(name, spec, csv_data.read(spec, notes), notes)
     if name == text.TEXT:
         return text.load(spec)
     if name != FOLDER and name not in BUILT_IN:
@@ -96,7 +97,7 @@ def load(spec: PlainDict, plugins: Sequence[str] = ()) -> DataSet:
         if found is None:
             raise DataError(unknown("data set", names(plugins), name))
         return found
-    arrays = _cached(name, *_source(name, spec.get("directory")))
+    arrays = _cached(name, *_source(spec))
     known = BUILT_IN.get(name) or BuiltInData((), int(arrays["train_y"].max()) + 1, len(arrays["train_y"]), 255.0, 0.0,
                                               1.0)
     _check(name, arrays, known.classes)
@@ -125,8 +126,9 @@ def missing(spec: PlainDict) -> str | None:
     return None
 
 
-def _source(name: str, directory: str | None) -> tuple[str, Callable[[], Arrays]]:
+def _source(spec: PlainDict) -> tuple[str, Callable[[], Arrays]]:
     """The inputs of the decoded arrays, as a text, and the function that decodes them."""
+    name, directory = spec["set"], spec.get("directory")
     if name == "digits":
         return f"as shipped, numpy {np.__version__}", _digits      # NumPy draws the order
     if name == "cifar10":
@@ -136,8 +138,10 @@ def _source(name: str, directory: str | None) -> tuple[str, Callable[[], Arrays]
         folder = _folder(name, directory)
         classes = images.folder_classes(folder)
         every = [path for kind in ("train", "test") for path, _ in images.folder_files(folder, kind, classes)]
-        shape = BUILT_IN[name].input_shape if name in BUILT_IN else None
-        return _stats(every), lambda: images.read_folder(folder, shape)
+        if name in BUILT_IN:
+            channels, *size = BUILT_IN[name].input_shape
+            return _stats(every), lambda: images.read_folder(folder, channels, (size[0], size[1]))
+        return f"{spec.get('channels')} {_stats(every)}", lambda: images.read_folder(folder, spec.get("channels"))
     paths = _idx_paths(name, directory)
     return _stats(list(paths.values())), lambda: _read_idx_set(paths)
 

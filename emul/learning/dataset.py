@@ -42,11 +42,14 @@ class DataSet:
     mean: Level = 0.0               # normalisation, after the scaling
     std: Level = 1.0
     columns: dict[str, Column] = field(default_factory=dict)    # other values of each sample, such as its writer
+    notes: tuple[str, ...] = ()     # what became of the files, for who brings them
+    warnings: tuple[str, ...] = ()  # what may be wrong with them
 
     @cached_property
     def content_key(self) -> bytes:
         """In keys of results: a hash of all that a result may depend on, made once. Columns only say who holds what."""
-        return KeyMaker().key([getattr(self, f.name) for f in fields(self) if f.name != "columns"])
+        return KeyMaker().key([getattr(self, f.name) for f in fields(self)
+                               if f.name not in ("columns", "notes", "warnings")])
 
     @property
     def input_shape(self) -> Any:

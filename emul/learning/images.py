@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import importlib
 import io
+import struct
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,8 @@ from emul.learning.dataset import DataError
 CIFAR_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 CIFAR_BATCHES = {"train": [f"data_batch_{i}.bin" for i in range(1, 6)], "test": ["test_batch.bin"]}
 CIFAR_ZIP = "cifar-10-images.zip"
-SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp")
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
+CHANNELS = (1, 3)                           # grey, or red, green and blue
 _RECORD = 1 + 3 * 32 * 32                   # of a batch: a label, then red, green and blue rows
 
 Arrays = dict[str, np.ndarray]
@@ -114,66 +117,113 @@ def folder_classes(folder: Path) -> list[str]:
     train = folder / "train"
     if not train.is_dir():
         raise DataError(f"{train}: expected a folder with a folder of images for each class; it does not exist")
-    classes = sorted(path.name for path in train.iterdir() if path.is_dir())
+    classes = _class_folders(train)
     if not classes:
         raise DataError(f"{train}: expected a folder of images for each class, found none")
     return classes
 
 
 def folder_files(folder: Path, kind: str, classes: list[str]) -> list[tuple[Path, int]]:
-    """(image, label) of every image below `folder/kind`, by class and name. Raises DataError."""
+    """(image, label) of every image below `folder/kind`, by class and name; hidden files and folders are passed over.
+
+    Raises DataError, also for a class without images in `train`: a model would have an output that nothing trains.
+    """
     place = folder / kind
     if not place.is_dir():
         raise DataError(f"{place}: expected a folder with a folder of images for each class; it does not exist")
-    others = sorted({path.name for path in place.iterdir() if path.is_dir()} - set(classes))
+    others = sorted({*_class_folders(place)} - set(classes))
     if others:
         raise DataError(f"{place / others[0]}: expected only the classes that {folder / 'train'} has")
-    found = [(path, label) for label, name in enumerate(classes) if (place / name).is_dir()
-             for path in sorted((place / name).iterdir()) if path.suffix.lower() in SUFFIXES]
+    found: list[tuple[Path, int]] = []
+    for label, name in enumerate(classes):
+        own = [path for path in sorted((place / name).rglob("*")) if path.suffix.lower() in SUFFIXES
+               and not any(map(_is_hidden, path.relative_to(place).parts)) and path.is_file()]
+        if not own and kind == "train":
+            raise DataError(f"{place / name}: expected images ({', '.join(SUFFIXES)}) of this class, found none")
+        found += [(path, label) for path in own]
     if not found:
         raise DataError(f"{place}: expected images ({', '.join(SUFFIXES)}), found none")
     return found
 
 
-def read_folder(folder: Path, shape: tuple[int, ...] | None = None) -> Arrays:
+def _class_folders(place: Path) -> list[str]:
+    return sorted(path.name for path in place.iterdir() if path.is_dir() and not _is_hidden(path.name))
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or name == "__MACOSX"       # macOS leaves such folders in a zip
+
+
+def read_folder(folder: Path, channels: int | None = None, size: tuple[int, int] | None = None) -> Arrays:
     """The images of `folder/train` and `folder/test`, all of one size; another folder, such as `valid`, is not read.
 
-    shape: (channels, height, width) that is expected; None: that of the first image. Raises DataError.
+    channels: 1 (grey) or 3; None: 3 if any image has colours. size: (height, width) that is expected; None: that of the
+    first image. Raises DataError.
     """
     classes, arrays = folder_classes(folder), {}
     if len(classes) > 256:
         raise DataError(f"{folder / 'train'}: expected at most 256 classes, found {len(classes)}")
-    for kind in ("train", "test"):
-        files = folder_files(folder, kind, classes)
-        arrays[f"{kind}_x"] = x = _decode(folder, ((str(path), path.read_bytes) for path, _ in files), len(files),
-                                          shape)
-        arrays[f"{kind}_y"] = np.array([label for _, label in files], np.uint8)
-        shape = tuple(x.shape[1:])
+    files = {kind: folder_files(folder, kind, classes) for kind in ("train", "test")}
+    if channels is None or size is None:
+        channels, size = _common(folder, [path for both in files.values() for path, _ in both], channels)
+    for kind, labelled in files.items():
+        arrays[f"{kind}_x"] = _decode(folder, ((str(path), path.read_bytes) for path, _ in labelled), len(labelled),
+                                      (channels, *size))
+        arrays[f"{kind}_y"] = np.array([label for _, label in labelled], np.uint8)
     return arrays
 
 
+def _common(folder: Path, files: list[Path], channels: int | None) -> tuple[int, tuple[int, int]]:
+    """(channels, (height, width)) of all images, from the heads of their files: the size is the first one's."""
+    image_module = _pillow(folder)
+    size, coloured = None, False
+    for path in files:
+        with _opened(image_module, str(path), path) as image:
+            coloured = coloured or not set(image.getbands()) <= _GREY
+            size = size or (image.height, image.width)
+        if channels is not None:
+            break
+    assert size is not None
+    return channels or (3 if coloured else 1), size
+
+
+_GREY = {"1", "L", "I", "F", "A", "a"}          # bands of Pillow without colours; A is transparency
+
+
+@contextmanager
+def _opened(image_module: Any, name: str, file: Path | io.BytesIO) -> Iterator[Any]:
+    """The image, and whatever a garbled one raises as DataError."""
+    try:
+        with image_module.open(file) as image:
+            yield image
+    except (OSError, ValueError, SyntaxError, EOFError, struct.error, image_module.DecompressionBombError) as error:
+        raise DataError(f"{name}: expected an image: {error}") from error
+
+
 def _decode(source: Path, images: Iterator[tuple[str, Callable[[], bytes]]], count: int,
-            shape: tuple[int, ...] | None) -> np.ndarray:
+            shape: tuple[int, ...]) -> np.ndarray:
     """(count, *shape) uint8 of images given as (name, function that reads the file), grey or RGB as the shape says."""
     image_module = _pillow(source)
-    x: np.ndarray | None = None
+    x = np.empty((count, *shape), np.uint8)
     for i, (name, read) in enumerate(images):
-        try:
-            with image_module.open(io.BytesIO(read())) as image:
-                if shape is None:
-                    shape = (1 if image.mode in ("1", "L", "I;16", "LA") else 3, image.height, image.width)
-                found = (shape[0], image.height, image.width)
-                pixels = np.asarray(image.convert("L" if shape[0] == 1 else "RGB"))
-        except (OSError, ValueError, SyntaxError, image_module.DecompressionBombError) as error:    # of a garbled image
-            raise DataError(f"{name}: expected an image: {error}") from error
-        if found != shape:
-            raise DataError(f"{name}: expected an image of {shape[2]} x {shape[1]} pixels, found {found[2]} x "
-                            f"{found[1]}")
-        if x is None:
-            x = np.empty((count, *shape), np.uint8)
+        with _opened(image_module, name, io.BytesIO(read())) as image:
+            if (image.height, image.width) != shape[1:]:
+                raise DataError(f"{name}: expected an image of {shape[2]} x {shape[1]} pixels, found {image.width} x "
+                                f"{image.height}")
+            pixels = np.asarray(_of_8_bits(image_module, name, image).convert("L" if shape[0] == 1 else "RGB"))
         x[i] = pixels[None] if shape[0] == 1 else pixels.transpose(2, 0, 1)
-    assert x is not None
     return x
+
+
+def _of_8_bits(image_module: Any, name: str, image: Any) -> Any:
+    """The upper 8 of 16 bits, as Pillow itself takes them of colours. Its own `convert` cuts every grey above 255."""
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):     # 16 bits in int32
+        return image_module.fromarray((np.asarray(image).astype(np.int32) >> 8).astype(np.uint8))
+    if image.mode in ("I", "F"):
+        raise DataError(f"{name}: expected an image of 8 or 16 bits a channel, found "
+                        f"{'32 bits' if image.mode == 'I' else 'floats'}, whose white nobody knows; give them as "
+                        "arrays (set: arrays), or save them with 16 bits")
+    return image
 
 
 def _pillow(source: Path) -> Any:

@@ -7,10 +7,9 @@ Any `train_NAME` (n,), with `test_NAME` or without, is a column: what else is kn
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
@@ -37,20 +36,22 @@ def load(name: str, spec: PlainMapping, plugins: Sequence[str] = ()) -> DataSet 
     return made(name, spec, make(spec))
 
 
-def made(name: str, spec: PlainMapping, given: Any) -> DataSet:
-    """The data set of arrays by name, checked. Raises DataError."""
+def made(name: str, spec: PlainMapping, given: Any, notes: Sequence[str] = ()) -> DataSet:
+    """The data set of arrays by name, checked. notes: what is to be told of it. Raises DataError."""
     if not isinstance(given, Mapping):
         raise DataError(f'data set "{name}": expected a dict with {", ".join(PARTS)}, found {type(given).__name__}')
     absent = [part for part in PARTS if part not in given]
     if absent:
         raise DataError(f'data set "{name}": expected the arrays {", ".join(PARTS)}, {", ".join(absent)} not given')
-    arrays = {part: mapped(_plain, given[part]) for part in PARTS}
+    arrays = {part: mapped(np.asarray, given[part]) for part in PARTS}
+    arrays["train_y"], arrays["test_y"], said = _labels(arrays)
+    arrays = {part: mapped(_plain, arrays[part]) for part in PARTS}
     _check(name, arrays)
     mean, std = levels_of(name, spec, arrays, 0.0, 1.0)
     parts = arrays["train_x"].values() if isinstance(arrays["train_x"], dict) else [arrays["train_x"]]
     scale = 255.0 if any(part.dtype == np.uint8 for part in parts) else 1.0
     return DataSet(name, **views(arrays), classes=_classes(name, arrays), scale=scale, mean=mean, std=std,
-                   columns=_columns(name, given))
+                   columns=_columns(name, given), notes=(*notes, *said), warnings=tuple(_doubtful(name, spec, arrays)))
 
 
 def array_files(directory: str | None) -> dict[str, Path]:
@@ -61,18 +62,22 @@ def array_files(directory: str | None) -> dict[str, Path]:
     if not directory:
         raise DataError('data set "arrays": expected a directory: an .npz, or a folder with train_x.npy, ...')
     place = Path(directory).expanduser()
-    try:
-        if place.is_dir():
-            files = {file.stem: file for file in sorted(place.glob("*.npy"))}
-        else:
+    if place.is_dir():
+        files = {file.stem: file for file in sorted(place.glob("*.npy"))}
+    else:
+        try:
+            if place.exists() and not place.is_file():
+                raise ValueError
             with np.load(place, allow_pickle=False) as archive:
                 files = dict.fromkeys(archive.files, place)
-    except (OSError, ValueError, BadZipFile, AttributeError) as error:
-        said = getattr(error, "strerror", None) or "no archive of NumPy arrays"
-        raise DataError(f"{place}: {said}") from None
+        except OSError as error:
+            raise DataError(f"{place}: {error.strerror or 'no archive of NumPy arrays'}") from None
+        except Exception:           # NumPy and zipfile let out what a garbled file makes of them
+            raise DataError(f"{place}: no archive of NumPy arrays") from None
     absent = [part for part in PARTS if part not in files]
     if absent:
-        raise DataError(f"{place}: expected the arrays {', '.join(PARTS)}, {', '.join(absent)} not there")
+        there = f"; there are {', '.join(sorted(files)[:20])}" if files else ""
+        raise DataError(f"{place}: expected the arrays {', '.join(PARTS)}, {', '.join(absent)} not there{there}")
     return files
 
 
@@ -81,18 +86,65 @@ def read_arrays(directory: str | None) -> dict[str, np.ndarray]:
     found = {}
     for name, file in array_files(directory).items():
         try:
-            with file.open("rb") as opened:
-                loaded = np.load(opened, allow_pickle=False)
-                found[name] = np.asarray(loaded[name] if file.suffix != ".npy" else loaded)
-        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+            if file.suffix == ".npy":
+                found[name] = np.asarray(np.load(file, allow_pickle=False))
+            else:
+                with np.load(file, allow_pickle=False) as archive:
+                    found[name] = np.asarray(archive[name])
+        except Exception as error:      # as above; a MemoryError where a header asks for more than there is
             raise DataError(f"{file}: {name}: no array of numbers ({' '.join(str(error).split())[:100]})") from None
     return found
 
 
-def _plain(array: object) -> np.ndarray:
-    """As it is stored: floats as float32, integers as they are."""
-    found = np.asarray(array)
-    return found.astype(np.float32) if found.dtype.kind == "f" and found.dtype != np.float32 else found
+def _plain(found: np.ndarray) -> np.ndarray:
+    """As it is stored: floats and truth values as float32, integers as they are. Images of 16 bits become [0, 1], as
+    those of 8 bits do; rows of such integers may be tokens."""
+    if found.dtype == np.uint16 and found.ndim > 2:
+        return (found / np.float32(65535)).astype(np.float32)
+    return found.astype(np.float32) if found.dtype.kind in "fb" and found.dtype != np.float32 else found
+
+
+def _labels(arrays: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """Targets of training and test, and what was made of them: texts and truth values are classes in their order, a
+    column of integers (n, 1) is (n,), and rows of one 1 among zeros, (n, C), say which of C classes."""
+    both = train, test = arrays["train_y"], arrays["test_y"]
+    kinds = {y.dtype.kind for y in both}
+    if any(y.ndim == 2 and y.shape[1] == 1 for y in both) and kinds <= set("iubUS") and not _is_row(arrays["train_x"]):
+        both = train, test = tuple(y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y for y in both)
+    if kinds <= set("US") and all(y.ndim == 1 for y in both):
+        classes = np.unique(np.concatenate(both))
+        named = ", ".join(map(str, classes[:5])) + (", ..." if len(classes) > 5 else "")
+        return (np.searchsorted(classes, train), np.searchsorted(classes, test),
+                [f"targets are texts: {len(classes):,} classes in alphabetical order, {named}"])
+    if kinds == {"b"}:
+        return train.astype(np.int64), test.astype(np.int64), []
+    if kinds <= set("iuf") and not _is_row(arrays["train_x"]) and train.shape[1:] == test.shape[1:] and all(
+            y.ndim == 2 and y.shape[1] > 1 and bool(((y == 1).sum(1) == 1).all() and ((y == 0) | (y == 1)).all())
+            for y in both) and len(train):
+        return train.argmax(1), test.argmax(1), [f"targets are rows with one 1: labels of {train.shape[1]} classes"]
+    return train, test, []
+
+
+def _is_row(x: object) -> bool:
+    """True of rows of tokens, whose targets are rows, too."""
+    return isinstance(x, np.ndarray) and is_token(x.dtype)
+
+
+def _doubtful(name: str, spec: PlainMapping, arrays: Mapping[str, Any]) -> Iterator[str]:
+    """Warnings of values that a run takes as they are, and hardly anybody wants."""
+    x = arrays["train_x"]
+    if isinstance(x, np.ndarray) and x.dtype.kind == "f" and x.ndim > 2 and x.size and not spec.get("normalise"):
+        least, most = float(x.min()), float(x.max())
+        if least >= 0 and 100 < most <= 255:
+            yield (f'data set "{name}": train_x: floats from {least:g} to {most:g}, which stay as they are; pixels are '
+                   "scaled to [0, 1] where they are uint8, or by normalise: {mean: 0, std: 255}")
+    for part in PARTS:
+        each = arrays[part] if isinstance(arrays[part], dict) else {part: arrays[part]}
+        for key, array in each.items():
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                wrong = ~np.isfinite(array.reshape(len(array), -1)).all(axis=1)
+                yield (f'data set "{name}": {key}: {wrong.sum():,} of {len(array):,} samples hold a number that is not '
+                       f"finite, the first of them is {int(wrong.argmax())}; a training on one gives NaN")
 
 
 def _classes(name: str, arrays: Mapping[str, Any]) -> int:

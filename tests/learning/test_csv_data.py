@@ -134,3 +134,74 @@ def test_a_scenario_trains_on_a_file_and_a_mistake_stands_at_its_key(tmp_path: P
         scenario(colums="writer")
     with pytest.raises(ScenarioError, match=r'task\.data.*unknown column "labell"; did you mean "label"'):
         scenario(y="labell")
+
+
+def numbers(text: str, **more: Any) -> np.ndarray:
+    """The inputs of a table as they are, its rows in one order."""
+    Path("table.csv").write_text(text)
+    found = load({"set": "csv", "directory": "table.csv", "y": "label", "normalise": {"mean": 0, "std": 1}, **more})
+    return np.sort(np.concatenate([np.asarray(found.train_x), np.asarray(found.test_x)]), axis=0)
+
+
+GOOD = [[-3.0, 7.0], [0.0, 9.0], [1.5, 1000.0], [2.0, 1e4]]
+
+
+@pytest.mark.parametrize("text", [
+    "a,b,label\n1.5,7,0\n-3,9,1\n2,1e3,0\n0,10000,1\n",
+    "a;b;label\n1,5;7;0\n-3,0;9;1\n2;1000;0\n,0;1e4;1\n",
+    "a\tb\tlabel\n1,5\t7\t0\n-3\t9\t1\n2\t1000\t0\n0\t10000\t1\n",
+    "a|b|label\r\n1.5|7|0\r\n-3|9|1\r\n2|1000|0\r\n0|10000|1\r\n",
+    "\ufeffa,b,label,\n1.5,7,0,\n-3, 9,1,\n2 ,1000,0,\n0,10000,1,\n"])
+def test_columns_of_numbers_are_numbers_however_they_are_written(text: str) -> None:
+    assert numbers(text).tolist() == GOOD
+
+
+@pytest.mark.parametrize("mark", ["?", "NA", "nan", "", "-", " ?", "N/A", "null"])
+@pytest.mark.parametrize("between", [",", ";"])
+def test_a_mark_of_a_missing_value_is_told_or_left_out_or_the_mean(mark: str, between: str) -> None:
+    text = f"a,b,label\n\n1,10,0\n2,20,1\n{mark},30,0\n4,40,1\n5,50,0\n".replace(",", between)
+    with pytest.raises(DataError, match=r'^table\.csv: line 5: no value in column "a"; such a row can be left out: '
+                                        "missing: drop; or the mean of the column be put there: missing: mean$"):
+        numbers(text)
+    assert numbers(text, missing="drop").tolist() == [[1, 10], [2, 20], [4, 40], [5, 50]]
+    with_mean = numbers(text, missing="mean", test=0.2)
+    assert with_mean.shape == (5, 2)
+    known = load({"set": "csv", "directory": "table.csv", "y": "label", "missing": "mean",
+                  "normalise": {"mean": 0, "std": 1}})
+    rows = {row[1]: row[0] for row in np.concatenate([np.asarray(known.train_x), np.asarray(known.test_x)]).tolist()}
+    others = [a for b, a in ((b, a) for a, b in np.asarray(known.train_x).tolist()) if b != 30]
+    assert rows[30] == pytest.approx(np.mean(others))
+    assert known.classes == 2                                   # labels stay integers
+
+
+def test_a_missing_target_has_no_mean_and_is_left_out_as_an_integer() -> None:
+    text = "a,label\n1,0\n2,\n3,1\n4,2\n"
+    with pytest.raises(DataError, match=r'line 3: no value in column "label"; such a row .* left out: missing: drop$'):
+        numbers(text, missing="mean")
+    assert numbers(text, missing="drop").tolist() == [[1], [3], [4]]
+    found = load({"set": "csv", "directory": "table.csv", "y": "label", "missing": "drop"})
+    assert (found.classes, found.train_y.dtype.kind) == (3, "i")
+    assert found.notes[0] == "table.csv: missing values in label: 1 of 4 rows left out"
+
+
+@pytest.mark.parametrize(("cells", "said"), [
+    (["1", "2", "1.234,56", "4"], r'line 4: column "a": expected a number such as 1234\.5, as 3 of its 4 values are'),
+    (["1 234", "2 000", "3 100", "4 000"], 'line 2: column "a": .* as 0 of its 4 values are, found "1 234"'),
+    (["12%", "13%", "14%", "9%"], 'found "12%"; a column of texts is named in categories'),
+    (["1", "2", "inf", "4"], 'line 4: column "a": expected a finite number, found inf')])
+def test_a_column_of_numbers_never_becomes_texts_without_a_word(cells: list[str], said: str) -> None:
+    text = "a;label\n" + "".join(f"{cell};{k % 2}\n" for k, cell in enumerate(cells))
+    with pytest.raises(DataError, match=said):
+        numbers(text)
+    assert numbers(text, categories="a").shape == (4, 4)        # as one says
+    assert load({"set": "csv", "directory": "table.csv", "y": "label", "categories": ["a"]}).notes[-1] == (
+        "table.csv: 3 training and 1 test samples, 4 inputs: 0 columns of numbers, texts as zeros and ones: 4 of a; "
+        "label: 2 classes")
+
+
+def test_a_mark_behind_the_first_mebibyte_is_seen() -> None:
+    cells = ["1.5"] * 400_000
+    cells[-1] = "?"
+    Path("table.csv").write_text("a,label\n" + "".join(f"{cell},{k % 2}\n" for k, cell in enumerate(cells)))
+    with pytest.raises(DataError, match='line 400001: no value in column "a"'):
+        load({"set": "csv", "directory": "table.csv", "y": "label"})

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import io
 import re
+import shutil
+import struct
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from emul.base.errors import ScenarioError
 from emul.learning import Task, data, images
 from emul.learning.data import DataError
+from emul.scenario import load as load_scenario
 
 RNG = np.random.default_rng(6)
 BATCHES = [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]
@@ -206,3 +211,97 @@ def test_the_real_zip_has_5000_images_of_each_class(shared_data: Path) -> None:
     x = cifar.inputs(cifar.train_x)
     assert np.abs(x.mean(axis=(0, 2, 3))).max() < 0.02
     assert np.abs(x.std(axis=(0, 2, 3)) - 1).max() < 0.02
+
+
+def write_images(folder: Path, images: dict[str, Any]) -> None:
+    """{"cat/a.png": pixels or bytes}, the same in train and test."""
+    for kind in ("train", "test"):
+        for name, image in images.items():
+            place = folder / kind / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(image if isinstance(image, bytes) else encoded(image, {"tif": "TIFF", "pgm": "PPM"}.get(
+                name.rpartition(".")[2], "PNG")))
+
+
+def png_of_16_bits(pixels: np.ndarray) -> bytes:
+    """(height, width, 3) uint16 as a PNG, which Pillow cannot write."""
+    def chunk(kind: bytes, held: bytes) -> bytes:
+        return struct.pack(">I", len(held)) + kind + held + struct.pack(">I", zlib.crc32(kind + held))
+
+    height, width, _ = pixels.shape
+    lines = b"".join(b"\0" + row.astype(">u2").tobytes() for row in pixels)
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 16, 2, 0, 0, 0))
+            + chunk(b"IDAT", zlib.compress(lines)) + chunk(b"IEND", b""))
+
+
+def folder_of(folder: Path, **more: Any) -> Any:
+    return data.load({"set": "images", "directory": str(folder), **more})
+
+
+@pytest.mark.parametrize("name", ["a/0.png", "a/0.tif", "a/0.pgm"])
+def test_images_of_16_bits_are_scaled_by_their_own_depth(tmp_path: Path, name: str) -> None:
+    pytest.importorskip("PIL", reason="needs Pillow")
+    deep = (np.arange(20).reshape(5, 4) * 3449).astype(np.uint16)
+    write_images(tmp_path, {name: deep})
+    found = folder_of(tmp_path)
+    assert np.array_equal(found.train_x[0, 0], deep // 256)
+    assert np.allclose(found.inputs(found.train_x)[0, 0], deep / 65535, atol=1 / 255)
+    write_images(tmp_path, {"a/1.png": png_of_16_bits(np.stack([deep, deep // 2, deep // 4], 2))})
+    colours = folder_of(tmp_path)
+    assert np.array_equal(colours.train_x[0], [deep // 256] * 3)            # a grey one among colours
+    assert np.array_equal(colours.train_x[1], [deep // 256, deep // 2 // 256, deep // 4 // 256])
+    assert np.array_equal(folder_of(tmp_path, channels=1).train_x[0, 0], deep // 256)
+
+
+@pytest.mark.parametrize(("kind", "said"), [(np.float32, "found floats"), (np.int32, "found 32 bits")])
+def test_pixels_whose_white_nobody_knows_are_refused(tmp_path: Path, kind: Any, said: str) -> None:
+    pytest.importorskip("PIL", reason="needs Pillow")
+    write_images(tmp_path, {"a/0.tif": np.full((2, 2), 3, kind)})
+    with pytest.raises(DataError, match=rf"^{re.escape(str(tmp_path))}/train/a/0\.tif: expected an image of 8 or 16 "
+                                        f"bits a channel, {said}, "):
+        folder_of(tmp_path)
+
+
+def test_channels_are_those_of_all_images_and_hidden_files_are_passed_over(tmp_path: Path) -> None:
+    pytest.importorskip("PIL", reason="needs Pillow")
+    red = np.zeros((5, 4, 3), np.uint8)
+    red[..., 0] = 200
+    write_images(tmp_path, {"a/0.png": red[..., 0], "b/1.png": red, "b/more/2.PNG": red, ".hidden/0.png": red,
+                            "a/._0.png": b"\0\5\x16\7", "b/.more/3.png": b"none", "__MACOSX/0.png": b"none"})
+    found = folder_of(tmp_path)
+    assert (found.classes, found.train_y.tolist(), found.input_shape) == (2, [0, 1, 1], (3, 5, 4))
+    assert found.train_x[:, :, 0, 0].tolist() == [[200] * 3, [200, 0, 0], [200, 0, 0]]
+    assert folder_of(tmp_path, channels=1).input_shape == (1, 5, 4)
+
+
+def test_what_a_run_refuses_of_a_folder_check_refuses(tmp_path: Path) -> None:
+    pytest.importorskip("PIL", reason="needs Pillow")
+    pixels = np.zeros((5, 4), np.uint8)
+    write_images(tmp_path, {"a/0.png": pixels, "b/1.png": pixels})
+
+    def wrong(said: str, **task: Any) -> None:
+        with pytest.raises(ScenarioError) as found:
+            small({"data": {"set": "images", "directory": str(tmp_path)}, **task})
+        assert said in found.value.problems[0].expected
+
+    small({"data": {"set": "images", "directory": str(tmp_path)}})
+    wrong("mnist_classic takes samples of shape (1, 28, 28), the data have (1, 5, 4)", model="mnist_classic")
+    wrong("expected 1 (grey) or 3", data={"set": "images", "directory": str(tmp_path), "channels": 2})
+    (tmp_path / "train" / "c").mkdir()
+    wrong(f"{tmp_path / 'train' / 'c'}: expected images")
+    (tmp_path / "train" / "c").rmdir()
+    (tmp_path / "test" / "c").mkdir()
+    wrong(f"{tmp_path / 'test' / 'c'}: expected only the classes")
+    (tmp_path / "test" / "c").rmdir()
+    (tmp_path / "test" / "b" / "1.png").write_bytes(encoded(np.zeros((4, 5), np.uint8)))
+    wrong("1.png: expected an image of 4 x 5 pixels, found 5 x 4")
+    shutil.rmtree(tmp_path / "test")
+    wrong(f"{tmp_path / 'test'}: expected a folder")
+
+
+def small(task: dict[str, Any]) -> Any:
+    return load_scenario({
+        "emul": 1, "name": "small", "seed": 1, "topology": {"generator": "star", "clients": 2},
+        "links": [{"match": "*", "latency": "1 ms"}], "compute": {"mode": "zero"}, "schemes": ["fedavg"],
+        "task": {"model": "logistic", "solver": {"sgd": {"lr": 0.5, "steps": 1, "batch": 2}}, **task},
+        "stop": {"rounds": 1}})
