@@ -61,8 +61,8 @@ def run(scenario: Given, *, schemes: Names | None = None, workers: int | None = 
 
 @dataclass(frozen=True, repr=False)
 class Checked:
-    """A scenario that is sound. name: its file's, or its own. schemes: their labels. notes: what is ignored, such as
-    faults of idle nodes."""
+    """A scenario that is sound. name: its file's, or its own. schemes: their labels. notes: what became of the files of
+    the data, and what is ignored, such as faults of idle nodes."""
 
     scenario: Scenario
     name: str
@@ -104,7 +104,7 @@ def checked(plan: Scenario, name: str, plugins: Sequence[str] = ()) -> Checked:
         raise ScenarioError(name, unsent)
     return Checked(plan, name, [label_of(*entry) for entry in plan.schemes],
                    sorted({*uneven, *(warning for wiring in wirings for warning in wiring.warnings)}),
-                   list(dict.fromkeys(note for wiring in wirings for note in wiring.notes)))
+                   list(dict.fromkeys([*plan.notes, *(note for wiring in wirings for note in wiring.notes)])))
 
 
 @dataclass(frozen=True, repr=False)

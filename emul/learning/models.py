@@ -200,7 +200,7 @@ def transformer(input_shape: Shape, classes: int, **options: int) -> nn.Module:
 _DIGITS, _MNIST, _CIFAR, _FEMNIST = (1, 8, 8), (1, 28, 28), (3, 32, 32), (1, 128, 128)
 BUILT_IN = {
     "digits_cnn": ModelBuilder(digits_cnn, _DIGITS), "digits_mlp": ModelBuilder(digits_mlp),
-    "logistic": ModelBuilder(logistic), "characters_mlp": ModelBuilder(characters_mlp),
+    "logistic": ModelBuilder(logistic), "characters_mlp": ModelBuilder(characters_mlp, tokens=True),
     "mnist_printed": ModelBuilder(mnist_printed, _MNIST), "mnist_pooled": ModelBuilder(mnist_pooled, _MNIST),
     "mnist_2nn": ModelBuilder(mnist_2nn, _MNIST), "mnist_classic": ModelBuilder(mnist_classic, _MNIST, 50, 10, 7),
     "cinic_cnn": ModelBuilder(cinic_cnn, _CIFAR),

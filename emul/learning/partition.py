@@ -84,12 +84,23 @@ def make(spec: str | PlainDict, targets: np.ndarray, clients: int, seed: int, co
         return flwr_partitions.divided(targets, clients, value, seed, columns)
     if name not in RULES:
         return _of_user(name, value, targets, columns, clients, seed, plugins)
+    _require_samples(name, targets, clients)
+    return RULES[name](targets, clients, value, seed)
+
+
+def require(spec: str | PlainDict, targets: np.ndarray, clients: int, *_: object) -> None:
+    """Raise PartitionError as `make` does of a rule in NEVER_FAIL, without dividing."""
+    _require_samples(parse(spec)[0], targets, clients)
+
+
+def _require_samples(name: str, targets: np.ndarray, clients: int) -> None:
+    if not len(targets):
+        raise PartitionError(f"{name}: no training sample is left for the clients")
     if name != "bootstrap" and clients > len(targets):
         raise PartitionError(too_many(name, clients, len(targets)))
     if name in BY_LABELS and (targets.ndim != 1 or targets.dtype.kind not in "iu"):
         raise PartitionError(f"{name}: expected a label for each sample, found targets of {targets.dtype} of shape "
                              f"{targets.shape}; use iid, bootstrap or by")
-    return RULES[name](targets, clients, value, seed)
 
 
 def names(plugins: Sequence[str] = ()) -> list[str]:
@@ -362,6 +373,7 @@ def _of_user(name: str, value: object, targets: np.ndarray, columns: Columns, cl
 
 # --- by name ------------------------------------------------------------------------------------------------------
 
+NEVER_FAIL = ("iid", "sizes", "dirichlet", "bootstrap")      # where there is a sample for each client
 BY_LABELS = ("shards", "dirichlet", "classes", "class_space", "degree")
 RULES: dict[str, Callable[[np.ndarray, int, Any, int], Partition]] = {
     "iid": lambda labels, clients, _, seed: Shards.of(iid(len(labels), clients, seed)),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from hashlib import blake2b
-from typing import TYPE_CHECKING, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 import numpy as np
 
@@ -156,13 +156,17 @@ class Task:
 
     @cached_property
     def _partition(self) -> partition.Partition:
+        return self.divided(partition.make)
+
+    def divided(self, rule: Callable[..., Any]) -> Any:
+        """The samples divided among the clients by a function such as `partition.make`, within each cluster."""
         pool = self._pools[1]
         spec, of_sample = self.spec.get("partition") or "iid", self._cluster_of_sample
 
-        def make(chosen: np.ndarray, clients: int, seed: int) -> partition.Partition:
+        def make(chosen: np.ndarray, clients: int, seed: int) -> Any:
             rows = pool[chosen]
             columns = {name: column.train[rows] for name, column in self.data.columns.items()}
-            return partition.make(spec, self.data.train_y[rows], clients, seed, columns, self._plugins)
+            return rule(spec, self.data.train_y[rows], clients, seed, columns, self._plugins)
 
         if of_sample is None:
             return make(np.arange(len(pool)), self.clients, self.seed)
@@ -363,7 +367,7 @@ class Task:
         from emul.learning.evaluation import spread
 
         each = self.evaluate_each(vector)
-        return {key: spread(np.array([value[key] for value in each])) for key in ("accuracy", "loss")}
+        return {key: spread(np.array([value[key] for value in each])) for key in each[0]}
 
     def evaluate_each(self, vector: Vector) -> list[dict[str, float]]:
         """The result of `evaluate_client` for every client."""

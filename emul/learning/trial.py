@@ -14,7 +14,8 @@ import numpy as np
 from emul.base.errors import EmulError
 from emul.base.tracebacks import said
 from emul.learning import columns
-from emul.learning.partition import parse
+from emul.learning.dataset import is_token
+from emul.learning.partition import NEVER_FAIL, parse, require
 
 if TYPE_CHECKING:
     from emul.learning.task import Task
@@ -24,9 +25,12 @@ _SAMPLES = 3
 Wrong = tuple[tuple[str, ...], str]             # (place below `task`, what is wrong there)
 
 
-def trial(task: Task) -> Wrong | None:
-    """The first thing that is wrong with a task whose names are known; None: a run can train on it. Imports torch."""
-    for place, work in _steps(task):
+def trial(task: Task, trains: bool = True) -> Wrong | None:
+    """The first thing that is wrong with a task whose names are known; None: a run can train on it.
+
+    trains: also make model and objective and try a batch, which imports torch.
+    """
+    for place, work in (*_divides(task), *(_trains(task) if trains else ())):
         try:
             work()
         except Exception as error:              # the code of a plug-in may raise anything
@@ -43,21 +47,51 @@ def disguised(task: Task) -> Wrong | None:
     return None
 
 
-def _steps(task: Task) -> Iterator[tuple[tuple[str, ...], Callable[[], object]]]:
+def measures(task: Task) -> set[str]:
+    """The names of what an evaluation of the task's model measures; none without test samples."""
+    from emul.learning.evaluation import measured
+    from emul.learning.training import Samples
+
+    few = np.arange(min(_SAMPLES, len(task.data.test_y)))
+    return set(measured(task._model, task.initial_parameters(), Samples(task.data.testing, few), task.objective)
+               ) if len(few) else set()
+
+
+Step = tuple[tuple[str, ...], Callable[[], object]]
+
+
+def _divides(task: Task) -> Iterator[Step]:
     yield ("clusters",) if task.spec.get("clusters") else ("data", "set"), lambda: task.data
     yield ("root",) if task.spec.get("root") else ("data", "held_out"), task.held_out
     yield ("partition",), lambda: _partition(task)
+
+
+def _trains(task: Task) -> Iterator[Step]:
+    yield ("data", "set"), lambda: _few_classes(task)
     yield ("model",), lambda: _model(task)
     yield ("model",), lambda: _forward(task)
     yield ("objective",), lambda: _objective(task)
 
 
 def _partition(task: Task) -> None:
+    name = parse(task.spec.get("partition") or "iid")[0]
+    if name in NEVER_FAIL:
+        task.divided(require)               # to divide takes seconds for 100,000 clients
+        return
     sizes = [task.samples(client) for client in range(min(task.clients, 1000))]
     if not any(sizes):
         raise EmulError("no client holds a sample")
-    if parse(task.spec.get("partition") or "iid")[0] == columns.NAME:
+    if name == columns.NAME:
         _ = task.columns                        # the samples may not have them
+
+
+def _few_classes(task: Task) -> None:
+    """A label of 1,000,000 that is a number of a customer makes a model with as many outputs."""
+    data = task.data
+    tokens = not isinstance(data.train_x, np.ndarray) or is_token(data.train_x.dtype)
+    if data.labelled and not tokens and data.classes > len(data.train_y) + len(data.test_y):
+        raise EmulError(f"expected labels that number the classes from 0, found {data.classes - 1} as a label of "
+                        f"{len(np.unique(data.train_y))} different ones; number them, or give texts")
 
 
 def _model(task: Task) -> None:
@@ -78,7 +112,13 @@ def _forward(task: Task) -> None:
 
     batch = task.examples(_SAMPLES)
     with torch.no_grad():
-        found = task._model.module.eval()(batch.x)
+        try:
+            found = task._model.module.eval()(batch.x)
+        except RuntimeError as error:
+            if not (isinstance(batch.x, torch.Tensor) and batch.x.dtype == torch.int64):
+                raise
+            raise EmulError(f"takes no integers, which the inputs are: give pixels as uint8, other numbers as float32; "
+                            f"{error}") from error
     if not isinstance(found, torch.Tensor) or found.ndim == 0 or len(found) != _SAMPLES:
         shape = tuple(found.shape) if isinstance(found, torch.Tensor) else type(found).__name__
         raise EmulError(f"for {_SAMPLES} samples: expected a tensor ({_SAMPLES}, ...), found {shape}")

@@ -13,12 +13,14 @@ from emul import learning
 from emul.base.plain import PlainMapping
 from emul.learning.declared import DECLARED, declared
 from emul.network import Network
+from emul.roles.scheme import AnyScheme
 from emul.scenario.compress import growing, who_know_others
 from emul.scenario.network_checks import check_network
 from emul.scenario.placing import holders, islands_at
 from emul.scenario.scheme_checks import Unsound, check_schemes
-from emul.scenario.sections import SoundParts
+from emul.scenario.sections import SoundParts, without_none
 from emul.scenario.task import cannot_fuse, dimension, mistakes, tried
+from emul.scenario.untrained import SKIP
 from emul.scenario.wording import Finding, Verdicts
 
 
@@ -36,9 +38,12 @@ def check_world(parts: SoundParts, tree: PlainMapping, plugins: Sequence[str] = 
     if "compute" in parts and parts["compute"].device == "cuda" and not learning.gpus():
         checked.warnings.append("compute.device: cuda, but torch finds no GPU on this machine: workers are to be "
                                 "elsewhere (--on)")
-    if task is not None and not wrong:
-        wrong = tried(task, clients, parts.get("seed", 0), plugins, any(scheme.disguises for scheme in schemes))
     checked.found += [(("task", *below), value[:60], expected) for below, value, expected in wrong]
+    if task is not None and not wrong:
+        of_data = tried(task, clients, parts.get("seed", 0), plugins, any(scheme.disguises for scheme in schemes),
+                        _targets(parts, schemes))
+        checked += of_data
+        wrong = of_data.found
     if task is not None and not wrong and next(iter(task["solver"].values())).get("keep"):
         checked.found += [(("attacks", i, "knows"), "", "the updates of others cannot be computed again without "
                            "the moments that they keep: expected knows: own, or a solver without keep")
@@ -48,6 +53,16 @@ def check_world(parts: SoundParts, tree: PlainMapping, plugins: Sequence[str] = 
         reason = None if parts.get("fuse") is None else cannot_fuse(task)
         checked.found += [] if reason is None else [(("fuse",), "", reason)]
     return checked
+
+
+def _targets(parts: SoundParts, schemes: Sequence[AnyScheme]) -> dict[str, float]:
+    """The targets of a stop on what the task's evaluations measure: schemes of users, and apps of Flower, may measure
+    in a way of their own."""
+    stop = parts.get("stop")
+    if stop is None or parts.get("training") == SKIP or any(
+            scheme.name == "flower" or not scheme.module.startswith("emul.schemes.") for scheme in schemes):
+        return {}
+    return without_none(accuracy=stop.accuracy, loss=stop.loss)
 
 
 def _without_rates(parts: SoundParts, network: Network | None) -> Iterator[Finding]:

@@ -86,7 +86,8 @@ def _load(source: Source, name: str, path: Path, sets: Sequence[Edit], seed: int
         source.problem(below, found, expected)
     if source.problems:
         raise scenario_error(name, source.problems)
-    return Scenario(**_with_lines(parts, source), path=path, warnings=checked.warnings)
+    return Scenario(**_with_lines(parts, source), path=path, warnings=checked.warnings,
+                    notes=checked.notes)
 
 
 def _edited(source: Source, name: str, path: Path, sets: Sequence[Edit], seed: int | None) -> Source:

@@ -123,6 +123,7 @@ class Scenario:
     sweep: Sweep | None = field(default=None, compare=False)
     path: Path | None = field(default=None, compare=False)
     warnings: list[str] = field(default_factory=list, compare=False)
+    notes: list[str] = field(default_factory=list, compare=False)       # what became of the files of the data
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Scenario):

@@ -24,7 +24,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 from emul.base.errors import EmulError
 from emul.base.plain import PlainDict
 from emul.base.shipped import shipped
-from emul.learning import data, models, objectives, partition, solver
+from emul.learning import csv_data, data, images, models, objectives, partition, solver
 from emul.registry import attacks, schemes
 from emul.roles import Scheme
 from emul.scenario.compose import EXTENDS
@@ -272,6 +272,9 @@ def _task(plugins: Sequence[str]) -> Schema:
             "x": {"description": "Of huggingface and csv: the column of inputs, or several."},
             "y": {"type": "string", "description": "Of huggingface and csv: the column of targets."},
             "columns": {"description": "Of huggingface and csv: columns for `partition: {by: ...}`."},
+            "categories": {"description": "Of csv: columns of texts, whatever their values look like."},
+            "missing": {"enum": list(csv_data.MISSING), "description": "Of csv: the rule for a missing value."},
+            "channels": {"enum": list(images.CHANNELS), "description": "Of images: 1 (grey) or 3."},
             "name": {"type": "string", "description": "Of torchvision: a class of torchvision.datasets."},
             "options": {"type": "object", "description": "Of torchvision: more arguments of the class."},
             "package": {"type": "string", "description": "Of text: the installed package whose sources it is."},

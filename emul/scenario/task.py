@@ -1,4 +1,4 @@
-"""Mistakes in the learning task of a scenario. Imports no torch and reads no data, but for `cannot_fuse`.
+"""Mistakes in the learning task of a scenario. Imports no torch and reads no data, but for `tried` and `cannot_fuse`.
 
 `Finding` is (path below `task`, what was found, what was expected). The makers in `emul.learning` trust what has passed
 here: they raise errors of their own for what only the data show.
@@ -6,7 +6,7 @@ here: they raise errors of their own for what only the data show.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeGuard
 
 from emul.base.plain import PlainDict
@@ -17,6 +17,7 @@ from emul.learning import (
     csv_data,
     declared,
     flwr_partitions,
+    images,
     libraries,
     models,
     objectives,
@@ -28,8 +29,8 @@ from emul.learning import (
 from emul.learning import data as data_sets
 from emul.learning.data import BuiltInData
 from emul.learning.names import PluginError
-from emul.learning.trial import disguised, trial
-from emul.scenario.wording import Finding, nearest
+from emul.learning.trial import disguised, measures, trial
+from emul.scenario.wording import Finding, Verdicts, nearest, shown
 
 _KEYS = ("data", "root", "clusters", "choose_on", "partition", "model", "solver", "objective", "declared")
 _DATA_KEYS = ("set", "directory", "normalise", "held_out")
@@ -100,22 +101,30 @@ def cannot_fuse(task: PlainDict) -> str | None:
     return None if reason is None else f"{models.name_of(task['model'])}: {reason}"
 
 
-def tried(task: PlainDict, clients: int, seed: int, plugins: Sequence[str], in_disguise: bool) -> list[Finding]:
-    """The mistakes of a task that show only when it is tried. If a user brings a part of the task, all parts are made,
-    and one batch goes through. in_disguise: a scheme disguises the model, too. Imports torch, reads the data."""
+def tried(task: PlainDict, clients: int, seed: int, plugins: Sequence[str], in_disguise: bool,
+          targets: Mapping[str, object]) -> Verdicts:
+    """The verdicts on a sound task that is tried: its data are read and divided among the clients as a run divides
+    them. Unless all of its parts come along, they are made, and one batch goes through, which imports torch.
+
+    in_disguise: a scheme disguises the model, too. targets: of a stop, on what evaluations of the task measure.
+    """
     from emul.learning import Task
 
-    if not any(map(_is_users, _names(task))):
-        return []
-    made = Task(task, clients, seed, plugins=plugins)
-    wrong = trial(made) or (disguised(made) if in_disguise else None)
+    made, known = Task(task, clients, seed, plugins=plugins), not any(map(_is_users, _names(task)))
+    wrong = trial(made, not known) or (disguised(made) if in_disguise and not known else None)
     if wrong is None:
-        return []
+        measured = {"accuracy", "loss"} if known or not targets else measures(made)
+        why = "the data have no test samples" if not measured else "the targets are numbers" \
+            if not made.data.classes else "the objective measures none of these targets"
+        return Verdicts([(("stop", key), str(target), f"the task has no {key}: {why}; expected "
+                          + ("loss, rounds or virtual_time" if measured else "rounds or virtual_time"))
+                         for key, target in targets.items() if key not in measured],
+                        list(made.data.warnings), list(made.data.notes))
     place, text = wrong
     value: Any = task
     for key in place:
         value = value.get(key) if isinstance(value, dict) else None
-    return [(place, "" if value is None else _shown(value), text)]
+    return Verdicts([(("task", *place), "" if value is None else shown(value), text)])
 
 
 def dimension(task: PlainDict, plugins: Sequence[str]) -> int | None:
@@ -130,12 +139,13 @@ def dimension(task: PlainDict, plugins: Sequence[str]) -> int | None:
 
 def _names(task: PlainDict) -> Iterator[tuple[str, Iterable[str]]]:
     """(what is asked for by name, the names that come along) of each part of a task."""
-    yield task["data"]["set"], (*data_sets.BUILT_IN, data_sets.FOLDER)
+    yield task["data"]["set"], data_sets.BUILT_IN
     yield partition.parse(task.get("partition") or "iid")[0], (*partition.RULES, "by", columns.NAME,
                                                                flwr_partitions.NAME)
     yield models.name_of(task["model"]), models.BUILT_IN
     if task.get("objective") is not None:
-        yield objectives.parse(task["objective"])[0], objectives.BUILT_IN
+        name, options = objectives.parse(task["objective"])
+        yield name, () if options else objectives.BUILT_IN      # the types of its options show in a batch
 
 
 def _is_users(named: tuple[str, Iterable[str]]) -> bool:
@@ -174,10 +184,13 @@ def _of_data(data: object, plugins: Sequence[str]) -> Iterator[Finding]:
     if name == text.TEXT:
         yield from _of_text(data)
         return
-    keys = (*_DATA_KEYS, *(libraries.KEYS | {csv_data.CSV: csv_data.KEYS}).get(name, ()))
+    own = libraries.KEYS | {csv_data.CSV: csv_data.KEYS, data_sets.FOLDER: ("channels",)}
+    keys = (*_DATA_KEYS, *own.get(name, ()))
     for key in data:
         if key not in keys:
             yield ("data", str(key)), _shown(data[key]), "unknown key" + nearest(str(key), keys)
+    if data.get("channels", 1) not in images.CHANNELS:
+        yield ("data", "channels"), _shown(data["channels"]), "expected 1 (grey) or 3 (red, green and blue)"
     yield from _of_held_out(data.get("held_out", 0), known)
     yield from _of_normalise(data.get("normalise"), known.input_shape[0] if known else None)
     if data.get("directory") is not None and not isinstance(data["directory"], str):

@@ -16,14 +16,16 @@ MISSING = "missing"                     # found where nothing was written
 
 @dataclass
 class Verdicts:
-    """The result of a check: mistakes, and warnings."""
+    """The result of a check: mistakes, warnings, and what is good to know."""
 
     found: list[Finding] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def __iadd__(self, other: Verdicts) -> Verdicts:
         self.found += other.found
         self.warnings += other.warnings
+        self.notes += other.notes
         return self
 
 

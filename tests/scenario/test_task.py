@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from emul.base.errors import ScenarioError
+from emul.scenario import load
 from emul.scenario.task import cannot_fuse, mistakes
 
 SPEC: dict[str, Any] = {"data": {"set": "digits"}, "partition": {"dirichlet": 0.3}, "model": "digits_cnn",
@@ -117,3 +119,24 @@ def test_what_can_be_fused_is_told_before_the_run() -> None:
     assert cannot_fuse({**SPEC, "data": {"set": "cifar10"}, "model": "resnet18"}) is None
     clipped = {"sgd": {"lr": 0.1, "steps": 1, "clip": 1.0}}
     assert str(cannot_fuse({**SPEC, "solver": clipped})).startswith("the solver: expected sgd or adam without clip")
+
+
+@pytest.mark.parametrize(("clients", "task", "said"), [
+    (1000, {"partition": {"shards": 2}}, "shards: 1000 clients with 2 shards each need 2000 samples, there are 1500"),
+    (5, {"partition": {"degree": 0.5}}, "degree: 5 clients make no group for each of the 10 classes"),
+    (5, {"partition": {"class_space": {"avg": 3, "std": 0, "shots": 400}}}, "class_space: class "),
+    (1, {"partition": {"class_space": {"avg": 3, "std": 0, "shots": 4}}}, "leave one of 10 classes without a holder"),
+    (700, {"partition": {"shards": 3}, "clusters": {"relabel": 2}, "root": {"samples": 100}},
+     "shards: 350 clients with 3 shards each need 1050 samples, there are 700"),
+    (5, {"partition": {"by": "writer"}}, "the built-in data sets have no columns"),
+    (5, {"root": {"samples": 500, "bias": 1.0}}, "root: needs 500 training samples of class 0, there are "),
+    (5, {"objective": {"squared_error": {"factor": "x"}}}, "TypeError: "),
+    (5, {"model": "characters_mlp"}, "characters_mlp takes rows of tokens, such as those of the set text")])
+def test_check_makes_what_a_run_cannot_make(clients: int, task: dict[str, Any], said: str) -> None:
+    with pytest.raises(ScenarioError) as wrong:
+        load({"emul": 1, "name": "p", "seed": 3, "topology": {"generator": "star", "clients": clients},
+              "links": [{"match": "*", "latency": "1 ms"}], "compute": {"mode": "zero"}, "schemes": ["fedavg"],
+              "stop": {"rounds": 1}, "task": {**SPEC, "model": "logistic", "partition": "iid"} | task})
+    problem, = wrong.value.problems
+    assert problem.place.startswith(f"task.{next(iter(task))}")
+    assert said in problem.expected
