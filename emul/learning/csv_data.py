@@ -7,6 +7,7 @@ arrays that `emul.learning.own_data` takes. Nothing of a file is executed.
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from emul.base import tables
 from emul.base.streams import generator
 from emul.learning.dataset import DataError
 from emul.learning.names import unknown
@@ -25,10 +27,11 @@ CSV = "csv"
 KEYS = ("x", "y", "columns", "test", "missing", "categories")
 TEST = 0.2                      # share of the rows of one file that are test samples
 MISSING = ("refuse", "drop", "mean")
-MARKS = ("", "?", "-", "--", "na", "n/a", "#n/a", "#na", "nan", "-nan", "null", "none", "<na>")     # of no value
+_MARKS = sorted({*tables.MISSING, "#n/a", "#na", "-nan", "<na>"})       # of no value among numbers, in lower case
 _PARTS = ("train", "test")
 _MOST_TEXTS = 100               # different texts of a column that becomes a column for each of them
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+_THOUSANDS = r"^[+-]?\d{1,3}(,\d{3})+$"
 _LIKE_NUMBER = r"^[+-]?[\d.,' ]*\d[\d.,' ]*([eE][+-]?\d+)?\s*%?$"      # also 1.234,56 and 1 234 and 12 %
 
 Arrays = dict[str, Any]
@@ -117,7 +120,7 @@ def read(spec: Mapping[str, Any], notes: list[str] | None = None) -> Arrays:
 
 
 def _told(file: Path, arrays: Arrays, inputs: Mapping[str, tuple[int, bool]], y: str) -> str:
-    """A sentence on each kind of column. inputs: of each column how many inputs it gives, and whether it is of texts."""
+    """A line on what columns give. inputs: of each column how many inputs it gives, and whether it is of texts."""
     numbers = sum(not texts for _, texts in inputs.values())
     of_texts = [f"{count} of {name}" for name, (count, texts) in inputs.items() if texts]
     of_classes = arrays["train_y"].dtype.kind in "iu"
@@ -162,7 +165,7 @@ class _Table:
         """File and line of a row."""
         with self.file.open(encoding="utf-8-sig", newline="") as opened:
             lines = csv.reader(opened, delimiter=self.between)
-            ends = [lines.line_num for record in lines if record]
+            ends = [lines.line_num for record in lines if record and not record[0].startswith(("#", "sep="))]
         return f"{self.file}: line {ends[row + 1] if row + 1 < len(ends) else row + 2}"
 
     def column(self, name: str, categories: bool) -> _Column:
@@ -198,14 +201,19 @@ class _Table:
         import pyarrow.compute as pc
 
         written = texts if self.between == "," else pc.replace_substring(texts, ",", ".")   # a decimal comma
-        lacks = pc.is_in(pc.utf8_lower(texts), value_set=pa.array(MARKS)).to_numpy()
+        lacks = pc.is_in(pc.utf8_lower(texts), value_set=pa.array(_MARKS)).to_numpy()
         numbers = pc.match_substring_regex(written, _NUMBER).to_numpy()
+        commas = numbers & ~pc.equal(texts, written).to_numpy()
+        if commas.any():                # beside a decimal comma a point stands before thousands, or nobody knows
+            numbers &= commas | ~pc.match_substring(texts, ".").to_numpy()
+        if self.between != ";":
+            numbers &= ~pc.match_substring_regex(texts, _THOUSANDS).to_numpy()
         values = (~lacks).sum()
         if not categories and numbers.any() and (lacks | numbers).all():
             found = pc.if_else(pa.array(lacks), None, written).cast(pa.float64()).to_numpy()
             self._require_finite(name, found, lacks)
             whole = not (numbers & pc.match_substring_regex(written, "[.eE]").to_numpy()).any()
-            return _Column(found, lacks, whole, not pc.equal(texts, written).to_numpy().all())
+            return _Column(found, lacks, whole, bool(commas.any()))
         like = pc.match_substring_regex(texts, _LIKE_NUMBER).to_numpy()
         if not categories and 2 * like.sum() > values:
             row = int((~(lacks | numbers)).argmax())
@@ -222,21 +230,30 @@ class _Table:
 
 
 def _table(file: Path) -> _Table:
-    """The file; commas, semicolons, tabs or bars stand between its values, whichever the first line has most of."""
+    """The file, in the dialect of all tables (`emul.base.tables`): commas, semicolons, tabs or bars stand between its
+    values, whichever the first line has most of, or what a line `sep=;` says. Read by arrow: such files are large."""
     import pyarrow as pa
     from pyarrow import csv as arrow
 
     try:
+        between, before = "", 0
         with file.open(encoding="utf-8-sig") as opened:
-            head = opened.readline()
-        between = max(",;\t|", key=head.count)
+            for head in opened:
+                said = re.fullmatch(r"sep=([,;\t|])\s*", head)
+                if said is None and head.strip() and not head.startswith("#"):
+                    between = between or max(",;\t|", key=head.count)
+                    break
+                between, before = between if said is None else said[1], before + 1
         # one block: the type of a column is that of all its values, and not of those in the first MiB
-        options = arrow.ReadOptions(block_size=min(max(1 << 20, file.stat().st_size + 1), (1 << 31) - 1))
-        found = arrow.read_csv(file, options, arrow.ParseOptions(delimiter=between, newlines_in_values=True))
+        options = arrow.ReadOptions(block_size=min(max(1 << 20, file.stat().st_size + 1), (1 << 31) - 1),
+                                    skip_rows=before)
+        found = arrow.read_csv(file, options, arrow.ParseOptions(
+            delimiter=between or ",", newlines_in_values=True,
+            invalid_row_handler=lambda row: "skip" if row.text.lstrip().startswith("#") else "error"))
     except (OSError, ValueError, pa.ArrowException) as error:
         raise DataError(f"{file}: no CSV file: {' '.join(str(error).split())[:200]}") from None
-    if "" in found.column_names and found[""].null_count == len(found):
-        found = found.drop_columns([""])        # each line ends with a comma
+    found = found.select([i for i, name in enumerate(found.column_names)        # lines may end with commas
+                          if name or found.column(i).null_count < len(found)])
     twice = [name for name in found.column_names if found.column_names.count(name) > 1]
     if twice:
         raise DataError(f'{file}: two columns are called "{twice[0]}"')

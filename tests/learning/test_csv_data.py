@@ -151,6 +151,7 @@ GOOD = [[-3.0, 7.0], [0.0, 9.0], [1.5, 1000.0], [2.0, 1e4]]
     "a;b;label\n1,5;7;0\n-3,0;9;1\n2;1000;0\n,0;1e4;1\n",
     "a\tb\tlabel\n1,5\t7\t0\n-3\t9\t1\n2\t1000\t0\n0\t10000\t1\n",
     "a|b|label\r\n1.5|7|0\r\n-3|9|1\r\n2|1000|0\r\n0|10000|1\r\n",
+    "# made by a spreadsheet\n\nsep=;\na;b;label;;\n1,5;7;0;;\n# a pause\n-3;9;1;;\n2;1000;0;;\n0;10000;1;;\n",
     "\ufeffa,b,label,\n1.5,7,0,\n-3, 9,1,\n2 ,1000,0,\n0,10000,1,\n"])
 def test_columns_of_numbers_are_numbers_however_they_are_written(text: str) -> None:
     assert numbers(text).tolist() == GOOD
@@ -187,6 +188,7 @@ def test_a_missing_target_has_no_mean_and_is_left_out_as_an_integer() -> None:
 @pytest.mark.parametrize(("cells", "said"), [
     (["1", "2", "1.234,56", "4"], r'line 4: column "a": expected a number such as 1234\.5, as 3 of its 4 values are'),
     (["1 234", "2 000", "3 100", "4 000"], 'line 2: column "a": .* as 0 of its 4 values are, found "1 234"'),
+    (["1.234", "2,5", "3,5", "4,0"], 'line 2: column "a": .* found "1.234"; a column of texts'),
     (["12%", "13%", "14%", "9%"], 'found "12%"; a column of texts is named in categories'),
     (["1", "2", "inf", "4"], 'line 4: column "a": expected a finite number, found inf')])
 def test_a_column_of_numbers_never_becomes_texts_without_a_word(cells: list[str], said: str) -> None:
