@@ -689,3 +689,11 @@ def test_a_plan_is_read_in_every_dialect_and_unit_and_a_vertex_with_itself_is_pa
     assert {ends: list(zip(one.begins, one.ends, one.rates_bps, one.latencies_ns, strict=True))
             for ends, one in plan.items()} == {
         ("a", "b"): [(0, 60 * S, 10 * MBIT, 8 * MS), (60 * S, NEVER, MBIT // 2, 8 * MS)]}
+
+
+def test_a_link_whose_rate_the_plan_has_is_not_told_to_be_infinitely_fast(tmp_path):
+    (tmp_path / "net.csv").write_text("source,target,latency\na,b,1 ms\nb,c,1 ms\n")
+    (tmp_path / "plan.csv").write_text(HEADER + "0,9,a,b,1,1\n0,9,b,a,1,1\n")
+    spec = TopologySpec(file=tmp_path / "net.csv", roles={"peer": RoleRule("all")})
+    found = build(spec, [], 7, contacts=ContactSpec(tmp_path / "plan.csv")).warnings()
+    assert [one.partition(": ")[2][:26] for one in found] == ["1 edges, such as b<->c, ha"]

@@ -370,3 +370,14 @@ def test_our_own_scenarios_are_sound_in_format_and_resolve_to_themselves(name):
     assert [scheme for scheme, _ in s.schemes] == ["fedavg", "secagg", "fair_seccogc"]
     assert s.compute == ComputeTime("profile", HERE.parents[1] / "scenarios" / f"{name}.profile.json")
     assert scenario.loads(s.resolved(), check=False) == s
+
+
+def test_the_row_of_a_loop_that_never_holds_is_told(tmp_path):
+    (tmp_path / "t.csv").write_text("t_s,mbps\n0,5\n3,7\n")
+    links = '[{match: "*", latency: 1 ms, bandwidth: {trace: t.csv, loop: true}}]'
+    assert read(small(links=links), base=tmp_path, check=True).warnings == [
+        "links[0].bandwidth: t.csv begins anew after 3 s, at its last row, whose rate never holds; period gives it a "
+        "time"]
+    assert read(small(links=links.replace("true", "true, period: 5 s")), base=tmp_path, check=True).warnings == []
+    (tmp_path / "t.csv").write_text("t_s,mbps\n0,5\n2,7\n3,5\n")
+    assert read(small(links=links), base=tmp_path, check=True).warnings == []
