@@ -1,17 +1,22 @@
 """The files that `emul new-scheme NAME` and `new-task NAME` write: a module that runs, a scenario for it, and its test;
-the package of `emul new-plugin NAME`; and the files that `emul init DIR` puts there."""
+the package of `emul new-plugin NAME`; the files that `emul init DIR` puts there; and the scenario that `emul network
+from-matrix` makes of measurements."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import keyword
+import os
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from emul.base.errors import InputError
+from emul.base.errors import InputError, NetworkError
 from emul.base.names import listed
 from emul.base.shipped import shipped
+from emul.network.graph.topology import unknown
 from emul.registry import schemes
 
 _SCHEME = '''\
@@ -274,6 +279,77 @@ A scheme for emul, in a package of its own: once it is installed, every command 
 
 class TemplateError(InputError):
     """A new scheme, task or plug-in cannot be written; the text says why."""
+
+
+_MATRIX_SCENARIO = """\
+# Made by `emul network from-matrix`. SAID.
+# Messages take the one link between two sites, as they did when it was measured: nobody forwards.
+emul: 1
+name: NAME
+seed: 7
+
+topology:
+  matrix: MATRIX
+RATES  roles: ROLES
+
+task:
+  data: {set: digits}
+  model: logistic
+  solver: {sgd: {lr: 0.1, steps: 10, batch: 32}}
+
+compute: {mode: zero}                     # only the network takes time; see docs/devices.md
+
+schemes: [SCHEME]
+
+stop: {rounds: 20}
+"""
+
+
+def scenario_of_matrix(matrix: Path, rates: Path | None, out: Path, server: str | None, peers: bool, one_way: bool,
+                       unit: str | None) -> tuple[str, str]:
+    """(the text of a scenario at `out` whose network is that matrix, what is in it). Raises InputError."""
+    from emul.network import Measured, TopologySpec, build
+
+    try:
+        network = build(TopologySpec(matrix=Measured(matrix, unit, "one_way" if one_way else None),
+                                     rates=None if rates is None else Measured(rates)), [], 0)
+    except NetworkError as error:
+        raise InputError(str(error)) from None
+    sites = range(len(network.names))
+    round_trip = {(u, v): network.latency_ns(u, v) + network.latency_ns(v, u)
+                  for u in sites for v in network.topology.neighbours(u)}
+    if server is not None and server not in network.names:
+        raise InputError(f"{server}: {unknown(server, network.names, f'site of {matrix}')}")
+    if not round_trip:
+        raise InputError(f"{matrix}: no latency between two sites")
+    if server is None:                  # linked with most of the others, then the nearest to them
+        server = network.names[min(sites, key=lambda u: (-sum((u, v) in round_trip for v in sites),
+                                                         sum(round_trip.get((u, v), 0) for v in sites), u))]
+    said = (f"{len(sites)} sites, round trips from {min(round_trip.values()) / 1e6:.4g} to "
+            f"{max(round_trip.values()) / 1e6:.4g} ms")
+    by_name = json.dumps(server, ensure_ascii=False)
+    clients = [name for v, name in enumerate(network.names)
+               if (network.names.index(server), v) in round_trip]
+    more = {"unit": unit, "values": "one_way" if one_way else None}
+    keys = "".join(f", {key}: {value}" for key, value in more.items() if value is not None)
+    place = json.dumps(_from(out, matrix), ensure_ascii=False)
+    texts = {
+        "SAID": said, "NAME": re.sub(r"[^\w.-]+", "-", matrix.stem, flags=re.ASCII) or "matrix",
+        "MATRIX": f"{{file: {place}{keys}}}" if keys else place,
+        "RATES": "  capacity: infinite                      # of links; give rates: FILE, or such as 100 Mbit/s\n"
+        if rates is None else f"  rates: {json.dumps(_from(out, rates), ensure_ascii=False)}\n",
+        "ROLES": "{peer: {rule: all}}" if peers else f"{{server: [{by_name}], client: "
+        + ("{rule: all}}" if len(clients) == len(sites) - 1 else json.dumps(clients, ensure_ascii=False) + "}"),
+        "SCHEME": "gossip" if peers else "fedavg"}
+    text = _MATRIX_SCENARIO
+    for key, value in texts.items():
+        text = re.sub(rf"\b{key}\b", lambda _, value=value: value, text, count=1)     # type: ignore[misc]
+    return text, said + ("" if peers else f"; {server} serves")
+
+
+def _from(out: Path, file: Path) -> str:
+    """The file as a scenario at `out` names it."""
+    return os.path.relpath(file.absolute(), out.absolute().parent)
 
 
 def write_scheme(name: str, directory: Path) -> list[Path]:

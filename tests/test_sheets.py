@@ -26,7 +26,7 @@ from emul.scenario import models as scenario_models
 SCENARIO, NODE = "docs/sheet-scenario.md", "docs/sheet-node.md"
 BELOW = {       # section at the top level -> models of what stands in it
     "topology": ["TopologySection", "ConstellationSection", "RoleSection", "LatencyByDistance", "CapacityRule",
-                 "AccessLink"],
+                 "MeasuredFile", "AccessLink"],
     "links": ["LinkSection", "OutageSection", "LatencySection", "Overhead", "Transport", "TcpKeys", "Packetized",
               "BandwidthTrace"],
     "groups": ["ClientGroupRule"], "nodes": ["NodeRule"], "devices": ["DevicesRule", "DeviceNodes"],
@@ -44,7 +44,8 @@ BELOW = {       # section at the top level -> models of what stands in it
     "network": ["NetworkRule"], "sweep": ["SweepRule"], "limits": ["LimitsRule"], "record": ["RecordRule"]}
 # in a comment or a sentence
 IN_WORDS = {"greedy", "default", "extends", "sha256", "replay", "attribute", "value", "file", "trace", "take",
-            "beyond", "behave", "dialect", "tle", "uniform", "exponential", "poisson", "unit", "weibull", "lognormal"}
+            "beyond", "behave", "dialect", "tle", "uniform", "exponential", "poisson", "unit", "weibull", "lognormal",
+            "matrix", "rates", "values", "repeated", "forward"}
 INTERNAL = {"untouched", "charged_alike"}        # of a node's task: workers and costs ask them, no role does
 WHOLE, *PARTS = blocks(SCENARIO, "yaml")
 read = YAML(typ="safe").load       # version 1.2, as emul reads it: `on` is a word

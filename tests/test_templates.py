@@ -9,10 +9,18 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
 from emul import cli, testing
+from emul.base.errors import InputError
+from emul.cli.options import app
+from emul.network import build
 from emul.scenario import load
-from emul.templates import TemplateError, write_scheme, write_task
+from emul.templates import TemplateError, scenario_of_matrix, write_scheme, write_task
+
+
+def command(words: list[str]) -> None:
+    get_command(app)(words, standalone_mode=False)
 
 
 @pytest.fixture
@@ -125,3 +133,40 @@ def test_a_directory_that_cannot_be_made_is_named(folder: Path) -> None:
     (folder / "file").write_text("")
     with pytest.raises(TemplateError, match=r"file/below: cannot be written: Not a directory$"):
         write_scheme("mine", folder / "file" / "below")
+
+
+def test_a_matrix_becomes_a_scenario_by_one_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sites = ["Riga", "Oulu", "Kiel", "Bern", "Faro", "Bari", "Cork", "St. Gallen"]
+    rtt = {frozenset((a, b)): 10 + 7 * i * j % 90 for i, a in enumerate(sites) for j, b in enumerate(sites) if i < j}
+    for name, value in (("rtt.csv", rtt.__getitem__), ("rates.csv", lambda pair: 5 + rtt[pair])):
+        rows = [[a, *("" if a == b else str(value(frozenset((a, b)))) for b in sites)] for a in sites]
+        (folder / name).write_text("".join(",".join(row) + "\n" for row in rows))
+    command(["network", "from-matrix", "rtt.csv", "--rates", "rates.csv", "-o", "out.yaml"])
+    assert "8 sites, round trips from 10 to 94 ms; Riga serves" in capsys.readouterr().out
+    plan = load(folder / "out.yaml")
+    assert plan.warnings == []
+    network = build(plan.topology, plan.link_rules, plan.seed)
+    for u, v in network.pairs():
+        pair = frozenset((network.names[u], network.names[v]))
+        assert network.latency_ns(u, v) + network.latency_ns(v, u) == rtt[pair] * 10**6
+        assert network.parameters(u, v).bandwidth_bps == (5 + rtt[pair]) * 10**6
+    with pytest.raises(InputError, match="exists already"):
+        command(["network", "from-matrix", "rtt.csv", "-o", "out.yaml"])
+    with pytest.raises(InputError, match=r'Rigga: unknown site of rtt.csv; did you mean "Riga"\?'):
+        command(["network", "from-matrix", "rtt.csv", "--server", "Rigga", "-o", "no.yaml"])
+
+
+@pytest.mark.parametrize(("options", "roles", "scheme"), [
+    ((None, True), {"peer": ["a", "b", "c"]}, "gossip"), (("c", False), {"server": ["c"], "client": ["b"]}, "fedavg"),
+    ((None, False), {"server": ["b"], "client": ["a", "c"]}, "fedavg")])
+def test_who_serves_is_named_or_is_the_nearest_to_all_and_talks_only_to_whom_it_has_links(
+        folder: Path, options: tuple[str | None, bool], roles: dict[str, list[str]], scheme: str) -> None:
+    (folder / "m.csv").write_text(",a,b,c\na,,5,\nb,,,9\nc,,,\n")
+    text, _ = scenario_of_matrix(Path("m.csv"), None, folder / "s" / "s.yaml", *options, one_way=True, unit="us")
+    (folder / "s").mkdir()
+    (folder / "s" / "s.yaml").write_text(text)
+    plan = load(folder / "s" / "s.yaml")
+    network = build(plan.topology, plan.link_rules, plan.seed)
+    assert {role: [network.names[v] for v in vertices] for role, vertices in network.roles.items()} == roles
+    assert network.parameters(0, 1).latency_ns == 5_000
+    assert [name for name, _ in plan.schemes] == [scheme]

@@ -13,8 +13,9 @@ from emul import scenario as scenarios
 from emul.api import costs, html
 from emul.api.arguments import plain, require
 from emul.api.asked import Names, listed, loaded, only
-from emul.base.errors import Problem, ScenarioError
+from emul.base.errors import NetworkError, Problem, ScenarioError
 from emul.base.units import size_bytes
+from emul.network.reachability import cut_off
 from emul.roles.costs import HOW_TO_PRICE
 from emul.scenario import Given, Scenario, label_of
 from emul.scenario.faults import DropOut
@@ -100,11 +101,29 @@ def checked(plan: Scenario, name: str, plugins: Sequence[str] = ()) -> Checked:
     unsent = [Problem(f"faults[{i}].stage", f'"{fault.stage}"', "no scheme of this scenario sends it with its "
                       "parameters" + nearest(fault.stage, sent)) for i, fault in enumerate(plan.faults)
               if isinstance(fault, DropOut) and fault.stage not in sent]
-    if unsent:
-        raise ScenarioError(name, unsent)
+    unreached = [Problem("topology", wiring.label, str(error)) for wiring, (scheme, raw) in zip(
+        wirings, plan.schemes, strict=True) if (error := _unreached(plan, wiring, scheme, raw, plugins)) is not None]
+    if unsent or unreached:
+        raise ScenarioError(name, [*unsent, *unreached])
     return Checked(plan, name, [label_of(*entry) for entry in plan.schemes],
                    sorted({*uneven, *(warning for wiring in wirings for warning in wiring.warnings)}),
                    list(dict.fromkeys([*plan.notes, *(note for wiring in wirings for note in wiring.notes)])))
+
+
+def _unreached(plan: Scenario, wiring: engine.Wiring, scheme: str, raw: dict[str, object],
+               plugins: Sequence[str]) -> NetworkError | None:
+    """The error of a first round in which a message finds no link, where some nodes have none and nobody forwards;
+    None: all messages have one."""
+    from emul import preview
+
+    if wiring.network.topology.forward or cut_off(
+            wiring.network, ((u, v) for u in wiring.plan.vertices for v in wiring.plan.vertices if u < v)) is None:
+        return None
+    try:
+        preview.traffic(plan, scheme, raw, plugins)
+    except NetworkError as error:
+        return error
+    return None
 
 
 @dataclass(frozen=True, repr=False)

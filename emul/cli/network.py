@@ -1,14 +1,48 @@
-"""`emul explain`."""
+"""`emul explain`, `emul network from-matrix`."""
 
 from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from emul.cli.options import Plugins, ScenarioFile, Seed, SetFiles, Sets, WorkerCount, app, edits
+
+network = typer.Typer(no_args_is_help=True, help="Networks from measurements.")
+app.add_typer(network, name="network")
+
+
+@network.command(name="from-matrix")
+def from_matrix(matrix: Annotated[Path, typer.Argument(help=(
+                    "latencies between sites: a square table with their names, or lines such as from,to,rtt_ms"))],
+                rates: Annotated[Path | None, typer.Option(help="rates between sites, in the same forms")] = None,
+                out: Annotated[Path, typer.Option("--out", "-o", help="file to write")] = Path("scenario.yaml"),
+                server: Annotated[str | None, typer.Option(help=(
+                    "the site that serves [default: the one with the least round trips to all others]"))] = None,
+                peers: Annotated[bool, typer.Option("--peers", help="all sites are peers; nobody serves")] = False,
+                one_way: Annotated[bool, typer.Option("--one-way", help="latencies are no round trips")] = False,
+                unit: Annotated[str | None, typer.Option(help="of bare numbers of the matrix [default: ms]")] = None,
+                ) -> None:
+    """Write a scenario whose network is a measured matrix: links from end to end, and nobody forwards."""
+    from emul import scenario as scenarios
+    from emul.base.errors import InputError
+    from emul.templates import scenario_of_matrix
+
+    if peers and server is not None:
+        raise typer.BadParameter("is not used with --server", param_hint="--peers")
+    text, said = scenario_of_matrix(matrix, rates, out, server, peers, one_way, unit)
+    try:
+        with out.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise InputError(f"{out}: exists already; nothing was written. Expected another file (-o)") from None
+    scenarios.load(out)
+    print(said)
+    print(f"written: {out}")
+    print(f"run it: emul run {out}")
 
 
 @app.command()

@@ -15,7 +15,7 @@ from emul.network.classes import Joined, class_rules
 from emul.network.contactplan import ContactPlan, ContactsError, unrouted
 from emul.network.elastic import ElasticLoad, ElasticTraffic
 from emul.network.graph.earliest import Crossing, EarliestRoutes
-from emul.network.graph.routing import ShortestPaths
+from emul.network.graph.routing import Ways
 from emul.network.graph.topology import (
     GENERATORS,
     SHAPES,
@@ -52,6 +52,8 @@ from emul.network.realisation import AnyDelay, by_packet, realised, realised_bac
 from emul.network.recorded import Realisation
 from emul.network.rules import MARK, LinkParameters, LinkRule, Resolver, rule_problems
 
+_MOST_DETOURS = 4_000_000           # pairs of links of one vertex that are compared for a warning
+
 # ends of the link, the entry's name in the scenario, bytes: offered = carried + dropped
 TrafficRow: TypeAlias = tuple[str, str, str, int, int, int]
 
@@ -87,7 +89,8 @@ class Network:
         self._alike: tuple[LinkParameters | None, Link] = None, Link(-1, -1)    # parameters, and an unused link of them
         self._least_out: dict[object, int] = {}    # vertex, or kind of vertices -> least latency of the links out of it
         self._flows: Flows | None = None
-        self._paths = ShortestPaths(len(self.names), topology.neighbours, self._typical_ns)
+        self._ways = Ways(len(self.names), topology.neighbours, topology.linked, self._typical_ns, topology.forward,
+                          topology.places)
         self.earliest: EarliestRoutes | None = None     # routes by the time; None: those of `route`, whatever the time
         if contacts is not None and contacts.routes == "earliest":
             self.earliest = EarliestRoutes(len(self.names), topology.neighbours, self._crossing)
@@ -108,7 +111,7 @@ class Network:
         """True if the vertex has that name, one of that pattern, or is in that group or class of links (`@slow`)."""
         if pattern.startswith(MARK):
             return pattern[len(MARK):] in [each[v] for each in (self.groups, self.classes) if each]
-        return matches(self.names[v], pattern)
+        return self.names[v] == pattern or (pattern not in self.names and matches(self.names[v], pattern))
 
     def half_duplex(self, u: int, v: int) -> bool:
         """True if the links u -> v and v -> u are one: both directions share it."""
@@ -532,14 +535,17 @@ class Network:
         By latencies alone, whatever the time; where there is `earliest`, messages take its ways.
         """
         if isinstance(self._topology, Generated):
-            return self._topology.route(u, v, self._typical_ns)
-        route = self._paths.route(u, v)
+            route = self._topology.route(u, v, self._typical_ns)
+        else:
+            route = self._ways.route(u, v)
         if route is None:
             raise self._unreachable(u, v)
         return route
 
     def _unreachable(self, u: int, v: int) -> NetworkError:
-        return NetworkError(f"{self.names[v]} cannot be reached from {self.names[u]}: no links lead there")
+        where = "" if self._topology.where in ("topology", "graph") else f"{self._topology.where}: "
+        return NetworkError(f"{where}{self.names[v]} cannot be reached from {self.names[u]}: no links lead there"
+                            + ("" if self._topology.forward else "; no vertex forwards (topology.forward: false)"))
 
     def latency_ns(self, u: int, v: int) -> int:
         """The least time from u to v: the sum of the least latencies along the route, 0 for u itself. With routes by
@@ -554,7 +560,7 @@ class Network:
             return least
         if isinstance(self._topology, Generated) or self._varies:
             return sum(self._least_ns(a, b) for a, b in pairwise(self.route(u, v)))
-        along = self._paths.latency_ns(u, v)
+        along = self._ways.latency_ns(u, v)
         if along is None:
             raise self._unreachable(u, v)
         return along
@@ -592,8 +598,28 @@ class Network:
     def warnings(self) -> list[str]:
         """Warnings on settings that work, and are probably not what was meant: attributes that nothing uses, links
         without bandwidth."""
-        return self._topology.warnings(
+        found = self._topology.warnings(
             lambda u, v, field: (u, v) in self.planned.links or self.mentions(u, v, field))     # a plan has the rates
+        return [*found, *self._detours()]
+
+    def _detours(self) -> Iterator[str]:
+        """A warning of links that no message takes, since two others are sooner there: most likely the file has what
+        was measured end to end, and no cables."""
+        topology = self._topology
+        if isinstance(topology, Generated) or not topology.forward or topology.where == "topology":
+            return
+        late = {u: {v: self._typical_ns(u, v) for v in topology.neighbours(u)} for u in range(len(self.names))}
+        if sum(len(links) ** 2 for links in late.values()) > _MOST_DETOURS:
+            return
+        longer = {(u, v) for u, links in late.items() for v, direct in links.items() if u != v
+                  and any(along + late[w].get(v, direct) < direct for w, along in links.items())}
+        if longer:
+            both = all(late[v].get(u) == along for u, links in late.items() for v, along in links.items())
+            count, of = len(longer) // (1 + both), sum(map(len, late.values())) // (1 + both)
+            u, v = min(longer)
+            yield (f"{topology.where}: {count} of {of} edges are longer than a way over a third site, such as "
+                   f"{self.names[u]}->{self.names[v]}, and messages take that way: if latencies were measured from end "
+                   "to end, say topology.matrix in place of file, or topology.forward: false")
 
     def unused_attributes(self) -> Mapping[tuple[str, str], int]:
         """("edges" or "vertices", attribute of the topology's file) -> how many have it without an effect."""
@@ -654,11 +680,14 @@ def build(topology: TopologySpec, rules: Sequence[LinkRule], seed: int, realisat
     if problems:
         raise NetworkError(str(ScenarioError("links", problems)))
     places = _places(topology, seed)
+    if contacts is not None and contacts.routes == "earliest" and not places.forward:
+        raise TopologyError("topology", [Problem("topology.forward", "false", (
+            "is not used with contacts.routes: earliest, which are ways over others"), topology.line)])
     network = Network(places, rules, seed, realisation, joined, traffic, contacts, media,
                       None if radio is None else read_radio(radio))
     problems = places.problems(network.parameters, network.mentions)
     if problems:
-        raise TopologyError(str(topology.file or ("graph" if topology.generator is None else "topology")), problems)
+        raise TopologyError(places.where, problems)
     problems = network.planned.problems()
     if problems:
         assert contacts is not None
@@ -672,7 +701,7 @@ def build(topology: TopologySpec, rules: Sequence[LinkRule], seed: int, realisat
 
 
 def _places(spec: TopologySpec, seed: int) -> Topology:
-    ways = ("generator", "file", "graph", "constellation")
+    ways = ("generator", "file", "matrix", "graph", "constellation")
     given = [name for name in ways if getattr(spec, name) is not None]
     if len(given) != 1:
         raise NetworkError(f"topology: expected one of {', '.join(ways)}; found {' and '.join(given) or 'none'}")

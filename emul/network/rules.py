@@ -281,6 +281,7 @@ def _holders(bit: int, masks: list[int]) -> frozenset[int]:
 def _masks(patterns: list[str], names: Sequence[str], marks: Sequence[Sequence[str | None]]) -> list[int]:
     """For every name the bits of the patterns that it matches, and of those of its marks."""
     everybody, named, tests, marked = 0, dict[str, int](), [], dict[str | None, int]()
+    known = frozenset(names)
     for bit, pattern in enumerate(patterns):
         if pattern == "*":
             everybody |= 1 << bit
@@ -289,7 +290,8 @@ def _masks(patterns: list[str], names: Sequence[str], marks: Sequence[Sequence[s
             marked[pattern[len(MARK):]] = marked.get(pattern[len(MARK):], 0) | 1 << bit
             continue
         named[pattern] = named.get(pattern, 0) | 1 << bit
-        if any(c in pattern for c in "*?["):            # else it matches its own name only
+        # else it matches its own name only: files have vertices that are called "?" or "R[1]"
+        if any(c in pattern for c in "*?[") and pattern not in known:
             tests.append((1 << bit, re.compile(translate(pattern)).match))
     masks = [everybody | named.get(name, 0) for name in names]
     for bit, match in tests:

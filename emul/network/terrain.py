@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from emul.base.errors import NetworkError
 from emul.base.plain import PlainDict, PlainMapping
-from emul.network.graph.routing import ShortestPaths
+from emul.network.graph.routing import Ways
 from emul.network.graph.topology import Generated
 from emul.network.models.latency import typical_ns
 from emul.network.models.profiles import NEVER
@@ -31,6 +31,7 @@ def chart(network: Network, vertices: Sequence[int]) -> PlainDict:
     """The topology as plain values. vertices: node -> vertex.
 
     hubs, mesh: of a topology that lists no links. links: of one that does: source, target and latency of each.
+    forward, places: as the topology has them, the latter as hosts and their places.
     said: bit of a rule -> latency that it says, ns. masks: the pairs of masks that occur; classes: vertex -> its pair.
     contacts: of each link that a plan names source, target, latency and number of contacts; plan: beginnings, ends and
     rates of all these contacts, one link after the other.
@@ -39,7 +40,8 @@ def chart(network: Network, vertices: Sequence[int]) -> PlainDict:
     pairs, said = network.latency_rules()
     distinct = {pair: number for number, pair in enumerate(dict.fromkeys(pairs))}
     found = {"vertices": _packed(vertices), "classes": _packed([distinct[pair] for pair in pairs]),
-             "masks": [[format(mask, "x") for mask in pair] for pair in distinct], "said": said}
+             "masks": [[format(mask, "x") for mask in pair] for pair in distinct], "said": said,
+             "forward": topology.forward, "places": [_packed([*topology.places]), _packed([*topology.places.values()])]}
     planned = network.planned.links
     if planned:
         found |= {"contacts": [_packed(column) for column in zip(*(
@@ -119,12 +121,17 @@ class Terrain:
                 self._links[u].append(v)
                 self._given[u, v] = given
         else:
-            self._stars = Generated([""] * len(self._classes), {}, chart["hubs"], chart["mesh"])
-        self._paths = ShortestPaths(len(self._classes), self._neighbours, self._latency_ns)
+            self._stars = Generated([""] * len(self._classes), {}, chart["hubs"], chart["mesh"], chart["forward"])
+        self._forward: bool = chart["forward"]
+        self._ways = Ways(len(self._classes), self._neighbours, lambda u, v: (u, v) in self._given, self._latency_ns,
+                          self._forward, dict(zip(*map(_unpacked, chart["places"]), strict=True)))
 
     def neighbours(self, node: int) -> list[int]:
         """The nodes to which a way leads on which no other node lies, ascending."""
         begin = self._vertices[node]
+        if not self._forward:
+            return [other for other, vertex in enumerate(self._vertices) if other != node
+                    and (way := self._way(begin, vertex)) is not None and not self._node_at.keys() & set(way[1:-1])]
         seen, waiting, found = {begin}, [begin], []
         while waiting:
             for v in self._neighbours(waiting.pop()):
@@ -166,6 +173,10 @@ class Terrain:
         a link without any adds its median latency alone. Without those that it never reaches.
         """
         bits = 8 * size_bytes
+        if not self._forward:
+            times = {other: self._arrival(self._way(self._vertices[node], self._vertices[other]), from_ns, bits)
+                     for other in others}
+            return {other: time for other, time in times.items() if time is not None}
         wanted = {self._vertices[other] for other in others}
         found: dict[int, int] = {}
         heap = [(from_ns, self._vertices[node])]
@@ -178,11 +189,20 @@ class Terrain:
             for v in self._neighbours(u):
                 if v in found:
                     continue
-                planned = self._planned.get((u, v))
-                sent = now if planned is None else _sent(planned, now, bits)
-                if sent is not None:
-                    heappush(heap, (sent + self._latency_ns(u, v), v))
+                there = self._arrival((u, v), now, bits)
+                if there is not None:
+                    heappush(heap, (there, v))
         return {other: found[self._vertices[other]] for other in others if self._vertices[other] in found}
+
+    def _arrival(self, way: tuple[int, ...] | None, now: int, bits: int) -> int | None:
+        """The time at which so many bits that set out at `now` are at the end of a way; None: never."""
+        for u, v in pairwise(way or ()):
+            planned = self._planned.get((u, v))
+            sent = now if planned is None else _sent(planned, now, bits)
+            if sent is None:
+                return None
+            now = sent + self._latency_ns(u, v)
+        return None if way is None else now
 
     def towards(self, node: int, other: int) -> int:
         """The first node on the route to another one: that one itself, if none lies between."""
@@ -190,12 +210,16 @@ class Terrain:
 
     def nearest(self, node: int, others: Sequence[int]) -> int:
         """Of `others` the one of the least latency from `node`, then of the fewest hops, then of the lowest number."""
-        if self._stars is not None:
-            return min(others, key=lambda other: (self.latency_ns(node, other), self.hops(node, other), other))
-        key = tuple(others)
-        if key not in self._nearest:
-            self._nearest[key] = self._regions(key)
-        found = self._nearest[key].get(self._vertices[node])
+        found: int | None
+        if self._stars is not None or not self._forward:
+            there = [other for other in others if self._way(self._vertices[node], self._vertices[other]) is not None]
+            found = min(there, key=lambda other: (self.latency_ns(node, other), self.hops(node, other), other),
+                        default=None)
+        else:
+            key = tuple(others)
+            if key not in self._nearest:
+                self._nearest[key] = self._regions(key)
+            found = self._nearest[key].get(self._vertices[node])
         if found is None:
             raise NetworkError(f"no links lead from node {node} to any of {list(others[:10])}")
         return found
@@ -224,13 +248,13 @@ class Terrain:
         return into
 
     def _route(self, node: int, other: int) -> tuple[int, ...]:
-        u, v = self._vertices[node], self._vertices[other]
-        if self._stars is not None:
-            return self._stars.route(u, v, self._latency_ns)
-        route = self._paths.route(u, v)
+        route = self._way(self._vertices[node], self._vertices[other])
         if route is None:
             raise NetworkError(f"no links lead from node {node} to node {other}")
         return route
+
+    def _way(self, u: int, v: int) -> tuple[int, ...] | None:
+        return self._ways.route(u, v) if self._stars is None else self._stars.route(u, v, self._latency_ns)
 
     def _neighbours(self, u: int) -> Sequence[int] | Iterator[int]:
         return self._links[u] if self._stars is None else self._stars.neighbours(u)

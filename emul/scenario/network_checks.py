@@ -231,7 +231,7 @@ def _built(parts: SoundParts) -> tuple[Network | None, list[Finding]]:
                      traffic=parts.get("traffic", ()), contacts=parts.get("contacts"),
                      media=parts.get("media", ()), radio=parts.get("radio")), []
     except TopologyError as error:
-        return None, [_of_topology(problem, topology) for problem in error.problems]
+        return None, [_of_topology(problem, topology, error.file) for problem in error.problems]
     except ContactsError as error:
         return None, _of_plan(parts["contacts"], error.problems)
     except LinksError as error:
@@ -239,9 +239,8 @@ def _built(parts: SoundParts) -> tuple[Network | None, list[Finding]]:
     except NetworkError as error:
         # the network lists its own findings below a heading, one a line
         lines = str(error).splitlines()
-        of_file = topology.file is not None and lines[0].startswith(str(topology.file))
-        return None, [(("topology", "file") if of_file else ("topology",), "", " ".join(line.split()))
-                      for line in lines[1:] or lines]
+        key: Path = ("topology", "file") if lines[0].startswith(str(topology.file)) else ("topology",)
+        return None, [(key, "", " ".join(line.split())) for line in lines[1:] or lines]
 
 
 def _idle_media(parts: SoundParts, network: Network) -> list[str]:
@@ -250,15 +249,22 @@ def _idle_media(parts: SoundParts, network: Network) -> list[str]:
     return [f"media: {name} is the medium of no link" for name in network.media if name not in used]
 
 
-def _of_topology(problem: Problem, topology: TopologySpec) -> Finding:
+def _of_topology(problem: Problem, topology: TopologySpec, file: str) -> Finding:
     """A problem of the topology: where its key is written, or in the file that it names."""
     steps = problem.place.split(".")
     if steps[0] == "topology":
         return tuple(steps), problem.found, problem.expected
     line = "" if problem.line is None else f"line {problem.line}: "
     said = ": ".join(part for part in (problem.place, problem.found, problem.expected) if part)
-    key = ("topology", "file") if topology.file is not None else ("topology",)
-    return key, "" if topology.file is None else str(topology.file).rpartition("/")[2], line + said
+    key = key_of_file(topology, file)
+    return key, "" if len(key) == 1 else file.rpartition("/")[2], line + said
+
+
+def key_of_file(topology: TopologySpec, file: str) -> Path:
+    """The key of the scenario that names that file of its topology."""
+    if topology.matrix is not None:
+        return "topology", "matrix" if file == str(topology.matrix.file) else "rates"
+    return ("topology",) if topology.file is None else ("topology", "file")
 
 
 # --- names of nodes -------------------------------------------------------------------------------------------------

@@ -37,7 +37,8 @@ Schema = PlainDict
 # heading of docs/scenario.md -> the models whose keys it explains
 SECTIONS = {
     "Top level": ["Document"], "topology": ["TopologySection"], "roles of a topology": ["RoleSection"],
-    "latency by distance": ["LatencyByDistance"], "capacity": ["CapacityRule"], "access": ["AccessLink"],
+    "matrices": ["MeasuredFile"], "latency by distance": ["LatencyByDistance"], "capacity": ["CapacityRule"],
+    "access": ["AccessLink"],
     "links": ["LinkSection"], "traffic": ["TrafficRule"], "rates of traffic": ["RateRule"],
     "sine and ramp": ["SineRule", "RampRule"], "on_off and walk": ["OnOffRule", "WalkRule"],
     "laws of rates": ["RateLawRule", "NormalRule", "PoissonRule"], "laws of times": ["StayRule", "ParetoLaw"],

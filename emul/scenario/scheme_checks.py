@@ -10,6 +10,7 @@ from emul.base.errors import EmulError
 from emul.base.plain import PlainMapping
 from emul.learning.declared import DECLARED
 from emul.network import Network
+from emul.network.reachability import cut_off
 from emul.network.terrain import Terrain
 from emul.registry import attacks, schemes
 from emul.roles import Scheme, World
@@ -18,6 +19,7 @@ from emul.scenario.attacks import AttackSpec, NamedAttack
 from emul.scenario.compress import cannot_compress
 from emul.scenario.labels import COMPRESS, label_of
 from emul.scenario.labels import parameters as own_parameters
+from emul.scenario.network_checks import key_of_file
 from emul.scenario.params import check_params
 from emul.scenario.placing import Placed, chart_for, islands, node_speeds, placed_or_wrong
 from emul.scenario.sections import SoundParts
@@ -37,6 +39,10 @@ def check_schemes(parts: SoundParts, network: Network | None, tree: PlainMapping
             of_entry = _entry(scheme, entry, parts, network, plugins)
             checked.warnings += [f"{label_of(name, entry)}: {text}" for text in of_entry.warnings]
             wrong = of_entry.found
+            if network is not None and (apart := _apart(scheme, entry, network)) is not None:
+                key = key_of_file(parts["topology"], network.topology.where)
+                finding = key, network.topology.where.rpartition("/")[2] * (len(key) > 1), apart
+                checked.found += [finding] * (finding not in checked.found)
         checked.found += [(("schemes", i, *below), value, expected) for below, value, expected in wrong]
     if parts.get("training") == SKIP:
         checked.found += [(path, value, f"training: skip: {expected}") for path, value, expected in cannot_skip(parts)]
@@ -46,6 +52,25 @@ def check_schemes(parts: SoundParts, network: Network | None, tree: PlainMapping
     checked.found += _attacks(parts.get("attacks", []), found, tree, plugins)
     checked.found += _payloads(parts["record"].payloads if "record" in parts else (), found, plugins)
     return found, checked
+
+
+def _apart(scheme: AnyScheme, entry: PlainMapping, network: Network) -> str | None:
+    """The reason why two nodes of a scheme that talk cannot reach each other; None: all can.
+
+    The nodes that decide talk with all others, if over further ones. Where nobody forwards, it depends on the scheme
+    who talks to whom beside that: `emul check` tries a round then.
+    """
+    params, _ = check_params(scheme.params, own_parameters(entry))
+    placed = None if params is None else placed_or_wrong(scheme, params, entry, network)[0]
+    if placed is None:
+        return None
+    nodes = placed.vertices
+    if not network.topology.forward and (len(placed.roles) == 1 or scheme.knows(params)):
+        return None
+    first = scheme.deciders(placed.roles)
+    if network.topology.forward:
+        first = first[:1] or [0]        # whom it reaches, and who reaches it, reach each other
+    return cut_off(network, ((nodes[i], v) for i in first for v in nodes if v != nodes[i]))
 
 
 # --- an entry of `schemes` ------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Annotated, Any, cast
 from pydantic import BeforeValidator, Field, PlainValidator
 
 from emul.base.units import format_bandwidth
-from emul.network import DIALECTS, GENERATORS, SHAPES, Access, Capacity, Distance, RoleRule, TopologySpec
+from emul.network import DIALECTS, GENERATORS, SHAPES, Access, Capacity, Distance, Measured, RoleRule, TopologySpec
 from emul.network.graph.geo import format_length, length_km
 from emul.scenario.constellation import ConstellationSection, constellation_document, constellation_spec
 from emul.scenario.sections import Section, absolute, duration_text, exactly_one, given, without_none
@@ -16,6 +16,7 @@ from emul.scenario.values import (
     Bandwidth,
     Count,
     Duration,
+    Name,
     PositiveDuration,
     Probability,
     Text,
@@ -39,10 +40,10 @@ class AccessLink(Section):
 
 class RoleSection(Section):
     rule: Annotated[str, one_of(*ROLE_RULES, what="rule")]
-    nodes: Annotated[list[Text], Field(min_length=1)] | None = None
+    nodes: Annotated[list[Name], Field(min_length=1)] | None = None
     count: Annotated[int, whole(1, 10**6)] | None = None
     attribute: Text | None = None
-    value: Text | None = None
+    value: Name | None = None
     access: AccessLink | None = None
 
     def wrong(self) -> list[Finding]:
@@ -69,6 +70,16 @@ class LatencyByDistance(Section):
     per_km: PositiveDuration = 5_000
     stretch: Annotated[float, number("a factor of 1 or more", lambda x: 1 <= x <= 1e6)] = 1.0
     least: Duration = 10_000
+
+
+class MeasuredFile(Section):
+    file: Text
+    unit: Text | None = None
+    values: Annotated[str, one_of("round_trip", "one_way", what="kind")] | None = None
+
+
+def _file_alone(value: object) -> object:
+    return {"file": value} if isinstance(value, str) else value
 
 
 def _by_distance(value: object) -> object:
@@ -115,36 +126,45 @@ class TopologySection(Section):
     attach: Count | None = None
     extent: Annotated[float, PlainValidator(length_km, json_schema_input_type=str)] | None = None
     file: Text | None = None
+    matrix: Annotated[MeasuredFile, BeforeValidator(
+        _file_alone, json_schema_input_type=MeasuredFile | str)] | None = None
+    rates: Annotated[MeasuredFile, BeforeValidator(
+        _file_alone, json_schema_input_type=MeasuredFile | str)] | None = None
     constellation: ConstellationSection | None = None
     dialect: Annotated[str, one_of(*DIALECTS, what="dialect")] | None = None
+    repeated: Annotated[str, one_of("mean", "median", "first", what="rule")] | None = None
+    forward: bool | None = None
     roles: dict[Text, Annotated[RoleSection, BeforeValidator(
-        _names_as_rule, json_schema_input_type=RoleSection | list[str])]] | None = None
+        _names_as_rule, json_schema_input_type=RoleSection | list[str | int])]] | None = None
     latency: Annotated[LatencyByDistance, BeforeValidator(
         _by_distance, json_schema_input_type=LatencyByDistance | str)] | None = None
     capacity: Annotated[CapacityRule, BeforeValidator(
         _capacity_default, json_schema_input_type=CapacityRule | Written)] | None = None
 
     def wrong(self) -> list[Finding]:
-        """Not one of generator, file and constellation; else keys that this kind of topology needs and has not, or
-        does not use."""
-        found = exactly_one(self, "generator", "file", "constellation")
+        """Not one of generator, file, matrix and constellation; else keys that this kind of topology needs and has not,
+        or does not use."""
+        found = exactly_one(self, "generator", "file", "matrix", "constellation")
         if found:
             return found
         kind = f'the generator "{self.generator}"' if self.generator else (
-            "a topology from a file" if self.file else "a constellation")
+            "a topology from a file" if self.file is not None else
+            "a matrix" if self.matrix is not None else "a constellation")
         needs, uses = self._keys()
         whole_number = dict.fromkeys(_COUNTS, ": a whole number, 1 or more")
         found += [((name,), MISSING, f"is needed by {kind}{whole_number.get(name, '')}")
                   for name in needs if getattr(self, name) is None]
-        others = given(self, *_COUNTS, *_SIZES, "extent", "dialect", "roles", *_FILLED)
+        others = given(self, *_COUNTS, *_SIZES, "extent", "dialect", "repeated", "rates", "roles", *_FILLED)
         return found + [((name,), "", f"is not used by {kind}") for name in others if name not in uses]
 
     def _keys(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The keys that this kind of topology needs, and those that it can use."""
         if self.constellation is not None:
             return ("roles",), ("roles", "capacity")
+        if self.matrix is not None:
+            return (), ("rates", "repeated", "roles", "capacity")
         if self.generator is None:
-            return (), ("dialect", "roles", *_FILLED)
+            return (), ("dialect", "repeated", "roles", *_FILLED)
         if self.generator == "complete":
             return ("peers",), ("peers",)
         if self.generator in SHAPES:        # the generator knows those that fit together
@@ -165,7 +185,14 @@ def topology_spec(t: TopologySection, base: Path) -> TopologySpec:
         capacity = Capacity(cast(Any, t.capacity.default), t.capacity.by, cast(Any, t.capacity.unit))
     return TopologySpec(generator=t.generator, clients=t.clients, servers=t.servers or 1, peers=t.peers,
                         file=absolute(t.file, base), roles=roles, sizes=sizes, extent_km=t.extent, latency=latency,
-                        capacity=capacity, dialect=t.dialect, constellation=constellation_spec(t.constellation, base))
+                        capacity=capacity, dialect=t.dialect, constellation=constellation_spec(t.constellation, base),
+                        forward=t.forward, repeated=cast(Any, t.repeated), matrix=_measured(t.matrix, base),
+                        rates=_measured(t.rates, base))
+
+
+def _measured(written: MeasuredFile | None, base: Path) -> Measured | None:
+    return None if written is None else Measured(
+        cast(Path, absolute(written.file, base)), written.unit, cast(Any, written.values))
 
 
 def _access(link: AccessLink | None) -> Access | None:
@@ -179,10 +206,16 @@ def topology_document(spec: TopologySpec) -> dict[str, object]:
     return without_none(
         generator=spec.generator, file=None if spec.file is None else str(spec.file), dialect=spec.dialect,
         constellation=constellation_document(spec.constellation),
+        matrix=_measured_document(spec.matrix), rates=_measured_document(spec.rates),
+        repeated=spec.repeated, forward=spec.forward,
         clients=spec.clients, servers=servers, peers=spec.peers, **spec.sizes,
         extent=None if spec.extent_km is None else format_length(spec.extent_km), roles=roles or None,
         latency=None if spec.latency is None else _distance(spec.latency),
         capacity=None if spec.capacity is None else _capacity(spec.capacity))
+
+
+def _measured_document(spec: Measured | None) -> object:
+    return None if spec is None else without_none(file=str(spec.file), unit=spec.unit, values=spec.values)
 
 
 def _role(rule: RoleRule) -> dict[str, object]:

@@ -96,8 +96,14 @@ def _rounds(value: object) -> tuple[int, int | None]:
 
 def _text(value: object) -> str:
     if not isinstance(value, str) or not value.strip() or len(value) > 4096 or not value.isprintable():
-        raise ValueError("expected text")
+        quoted = isinstance(value, int | float) and not isinstance(value, bool)
+        raise ValueError(f'expected text: in quotes, "{value}"' if quoted else "expected text")
     return value
+
+
+def _name(value: object) -> str:
+    """Text, or a whole number: in many files vertices have numbers."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else _text(value)
 
 
 def bandwidth(value: object) -> int | str:
@@ -110,6 +116,7 @@ def bandwidth(value: object) -> int | str:
 
 
 Text = Annotated[str, PlainValidator(_text, json_schema_input_type=str)]
+Name = Annotated[str, PlainValidator(_name, json_schema_input_type=str | int)]
 Seed = Annotated[int, whole(0)]
 Count = Annotated[int, whole(1)]
 Positive = Annotated[float, number("a positive number", lambda x: x > 0)]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emul.base.errors import NetworkError
-from emul.network import NEVER, LinkRule, OutageSpec, RoleRule, TopologySpec, build
+from emul.network import NEVER, LinkRule, OutageSpec, RoleRule, TopologyError, TopologySpec, build
 
 MS = 10**6
 ZOO = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "topologies" / "topology-zoo"
@@ -71,7 +71,7 @@ def test_a_directed_file_has_links_in_the_direction_of_its_edges_only(tmp_path):
     assert network.latency_ns(0, 1) == MS
     assert (network.out_latency_ns(0), network.out_latency_ns(1)) == (MS, NEVER)
     for ask in (network.route, network.latency_ns):
-        with pytest.raises(NetworkError, match=r"^a cannot be reached from b: no links lead there$"):
+        with pytest.raises(NetworkError, match=r"net.graphml: a cannot be reached from b: no links lead there$"):
             ask(1, 0)
 
 
@@ -88,6 +88,72 @@ def test_of_parallel_edges_the_first_that_states_a_thing_wins():
     graph = nx.MultiGraph([("a", "b", {"latency_ns": 5}), ("a", "b", {"latency_ns": 1, "bandwidth_bps": 100})])
     p = build(TopologySpec(graph=graph, roles=ALL), [], 7).parameters(1, 0)
     assert (p.latency_ns, p.bandwidth_bps) == (5, 100)
+
+
+TWO_ROWS = {        # of one pair, once in each direction
+    "csv": "source,target,latency,bandwidth\na,b,20 ms,100 Mbit/s\nb,a,60 ms,10 Mbit/s\n",
+    "edgelist": 'a b latency="20 ms" bandwidth=100Mbit/s\nb a latency="60 ms" bandwidth=10Mbit/s\n',
+    "json": '{"nodes": [{"id": "a"}, {"id": "b"}], "links": [\n{"source": "a", "target": "b", "latency": "20 ms", '
+            '"bandwidth": "100 Mbit/s"},\n{"source": "b", "target": "a", "latency": "60 ms", '
+            '"bandwidth": "10 Mbit/s"}]}',
+    "gml": 'graph [ node [ id 0 label "a" ] node [ id 1 label "b" ]\nedge [ source 0 target 1 latency "20 ms" '
+           'bandwidth "100 Mbit/s" ]\nedge [ source 1 target 0 latency "60 ms" bandwidth "10 Mbit/s" ] ]',
+    "graphml": '<graphml><key id="l" for="edge" attr.name="latency"/><key id="w" for="edge" attr.name="bandwidth"/>'
+               '<graph edgedefault="undirected"><node id="a"/><node id="b"/>\n<edge source="a" target="b">'
+               '<data key="l">20 ms</data><data key="w">100 Mbit/s</data></edge>\n<edge source="b" target="a">'
+               '<data key="l">60 ms</data>'
+               '<data key="w">10 Mbit/s</data></edge></graph></graphml>'}
+ONCE_MORE = {       # ... and both in the same one
+    "csv": ("b,a,60", "a,b,60"), "edgelist": ("b a", "a b"), "gml": ("source 1 target 0", "source 0 target 1"),
+    "json": ('"source": "b", "target": "a"', '"source": "a", "target": "b"'),
+    "graphml": ('source="b" target="a"', 'source="a" target="b"')}
+
+
+@pytest.mark.parametrize("ending", TWO_ROWS)
+def test_two_rows_of_a_pair_are_its_two_directions(tmp_path, ending):
+    (file := tmp_path / f"n.{ending}").write_text(TWO_ROWS[ending])
+    network = build(TopologySpec(file=file, roles=ALL), [], 7)
+    assert [(p.latency_ns, p.bandwidth_bps) for p in (network.parameters(0, 1), network.parameters(1, 0))] == [
+        (20_000_000, 100_000_000), (60_000_000, 10_000_000)]
+
+
+def test_what_the_row_of_one_direction_leaves_out_it_has_from_the_other(tmp_path):
+    (file := tmp_path / "n.csv").write_text(TWO_ROWS["csv"].replace(",10 Mbit/s", ","))
+    assert build(TopologySpec(file=file, roles=ALL), [], 7).parameters(1, 0).bandwidth_bps == 100_000_000
+
+
+@pytest.mark.parametrize("ending", TWO_ROWS)
+def test_a_pair_that_stands_twice_in_one_direction_is_told_with_both_lines_or_is_measured_twice(tmp_path, ending):
+    (file := tmp_path / f"n.{ending}").write_text(TWO_ROWS[ending].replace(*ONCE_MORE[ending]))
+    with pytest.raises(TopologyError) as caught:
+        build(TopologySpec(file=file, roles=ALL), [], 7)
+    both = "links[0] and links[1]" if ending == "json" else f"line {1 + (ending != 'edgelist')} and line " \
+        f"{2 + (ending != 'edgelist')}"
+    assert [(p.place, p.found) for p in caught.value.problems] == [("edge a->b", both)] * 2
+    assert "topology.repeated: mean" in caught.value.problems[0].expected
+    for rule, latency in (("mean", 40_000_000), ("median", 40_000_000), ("first", 20_000_000)):
+        network = build(TopologySpec(file=file, roles=ALL, repeated=rule), [], 7)
+        assert network.parameters(0, 1).latency_ns == network.parameters(1, 0).latency_ns == latency
+
+
+def test_parallel_cables_of_a_multigraph_are_warned_of(tmp_path):
+    text = TWO_ROWS["gml"].replace(*ONCE_MORE["gml"]).replace("[", "[ multigraph 1", 1)
+    (file := tmp_path / "n.gml").write_text(text)
+    network = build(TopologySpec(file=file, roles=ALL), [], 7)
+    assert network.parameters(1, 0).latency_ns == 20_000_000
+    assert network.warnings() == [f"{file}: parallel edges have different values, of which the first counts unless "
+                                  "topology.repeated says another rule: a->b (line 2 and line 3)"]
+
+
+def test_a_name_of_0_is_a_name():
+    graph = nx.Graph([(1, 2, {"latency_ns": 0}), (1, 3, {"latency_ns": 5})])
+    graph.nodes[1].update(label=0, role=0)
+    graph.nodes[2].update(name=1, role=0)
+    graph.nodes[3].update(label="", name="x\n y", role="client")
+    network = build(TopologySpec(graph=graph), [], 0)
+    assert network.names == ["0", "1", "x y"]
+    assert network.roles == {"0": [0, 1], "client": [2]}
+    assert network.parameters(0, 1).latency_ns == 0
 
 
 def test_a_graph_carries_plain_numbers_and_outages_and_rules_override_them():

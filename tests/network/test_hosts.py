@@ -10,6 +10,7 @@ import pytest
 
 from emul.base.errors import NetworkError
 from emul.network import Access, Capacity, Distance, LinkRule, RoleRule, TopologySpec, build
+from emul.network.terrain import Terrain, chart
 
 MS = 10**6
 LINK = Access(5 * MS, 20 * MS)
@@ -98,3 +99,47 @@ def test_hosts_forward_nothing_since_they_have_one_link():
 def test_a_role_without_access_that_asks_for_too_many_is_told_of_it():
     with pytest.raises(NetworkError, match=r'3 vertices by all +expected 9, or "access", by which a vertex can'):
         network(client=RoleRule("all", count=9))
+
+
+SHADOW = """graph [
+  node [ id 0 host_bandwidth_up "100 Mbit" host_bandwidth_down "1 Gbit" ]
+  node [ id 1 host_bandwidth_up "10 Mbit" host_bandwidth_down "50 Mbit" ]
+  edge [ source 0 target 0 latency "1 ms" ]
+  edge [ source 0 target 1 latency "25 ms" packet_loss 0.002 ]
+  edge [ source 1 target 1 latency "5 ms" packet_loss 0.01 ]
+]
+"""
+
+
+def shadow(tmp_path, dialect="shadow", **roles):
+    (file := tmp_path / "n.gml").write_text(SHADOW)
+    return build(TopologySpec(file=file, dialect=dialect, roles=roles), [], 7)
+
+
+def test_of_shadow_each_host_has_the_rates_of_its_vertex_and_two_of_one_talk_over_its_own_link(tmp_path):
+    net = shadow(tmp_path, server=RoleRule("nodes", nodes=("0",), access=Access()),
+                 client=RoleRule("nodes", nodes=("1",), count=3, access=Access(bandwidth_bps="infinite")))
+    server, (a, b, _) = net.roles["server"][0], net.roles["client"]
+    assert net.route(a, b) == (a, 1, 1, b)
+    assert net.latency_ns(a, b) == 5_000_000
+    assert net.parameters(1, 1).outage.p == 0.01
+    assert net.route(a, server) == (a, 1, 0, server)
+    assert net.latency_ns(a, server) == 25_000_000
+    links = (a, 1), (1, a), (b, 1), (0, server), (server, 0), (1, 0)
+    assert [net.parameters(*ends).bandwidth_bps for ends in links] == [10**7, 5 * 10**7, 10**7, 10**9, 10**8, None]
+    assert Terrain(chart(net, [server, a, b])).latency_ns(1, 2) == 5_000_000
+
+
+def test_a_node_on_the_vertex_itself_uses_its_own_link_and_rates_too(tmp_path):
+    net = shadow(tmp_path, server=RoleRule("nodes", nodes=("1",)),
+                 client=RoleRule("nodes", nodes=("1",), count=2, access=Access()))
+    server, (a, _) = net.roles["server"][0], net.roles["client"]
+    assert net.route(server, a) == (1, 1, a)
+    assert net.route(a, server) == (a, 1, 1)
+    assert net.parameters(1, 0).bandwidth_bps == 10**7
+    assert net.parameters(0, 1).bandwidth_bps == 5 * 10**7
+
+
+def test_in_other_files_a_link_to_itself_is_left_out(tmp_path):
+    net = shadow(tmp_path, None, client=RoleRule("nodes", nodes=("1",), count=2, access=Access(0)))
+    assert net.route(*net.roles["client"]) == (2, 1, 3)

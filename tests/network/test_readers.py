@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from emul.base.errors import NetworkError
 from emul.network import RoleRule, TopologyError, TopologySpec, build
 from emul.network.graph.readers import FORMATS, read_graph
-from emul.network.graph.reading import LINE
+from emul.network.graph.reading import FIRST, LINE, OF_READERS
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared" / "data" / "topologies"
@@ -61,7 +61,7 @@ def written(tmp_path: Path, name: str, text: str | bytes) -> Path:
 
 
 def edges(graph: nx.Graph) -> list[tuple[object, object, dict[str, object]]]:
-    return [(u, v, {k: x for k, x in data.items() if k != LINE}) for u, v, data in graph.edges(data=True)]
+    return [(u, v, {k: x for k, x in data.items() if k not in OF_READERS}) for u, v, data in graph.edges(data=True)]
 
 
 def refusal(path: Path) -> list[str]:
@@ -113,6 +113,78 @@ def test_gml_of_shadow_becomes_a_network(tmp_path):
     assert (up.outage.p, up.outage.per) == (0.01, "packet")
 
 
+@pytest.mark.parametrize("kind", ["integer", "Integer", "long", "real", "short", "int32", "Java", "bool"])
+def test_types_of_other_writers_of_graphml_are_read(tmp_path, kind):
+    text = GRAPHML.replace('attr.type="int"', f'attr.type="{kind}"').replace(" 4 ", "1")
+    graph = read_graph(written(tmp_path, "n.graphml", text))
+    assert next(data for *_, data in graph.edges(data=True))["lanes"] == 1
+
+
+@pytest.mark.parametrize(("element", "tool", "dialect"), [
+    ("<!DOCTYPE platform SYSTEM 'simgrid.dtd'><platform version='4.1'/>", "a platform of SimGrid", "simgrid"),
+    ("<platform/>", "a platform of SimGrid", "simgrid"), ("<scenario name='s'/>", "a scenario of CORE", "core"),
+    ("<experiment/>", "an experiment of Kollaps", "kollaps")])
+def test_the_own_file_of_a_tool_is_named_with_the_way_out(tmp_path, element, tool, dialect):
+    said = refusal(written(tmp_path, "n.xml", element))
+    assert said[0].endswith("1 error")
+    assert tool in said[1]
+    assert f"topology: {{file: network.csv, dialect: {dialect}}}" in said[1]
+
+
+def test_gml_keeps_parallel_edges_whether_or_not_it_says_multigraph(tmp_path):
+    body = "edge [ source 0 target 1 LinkLabel \"a\" ] edge [ source 1 target 0 ]\nedge [ source 0 target 1 ] ]"
+    for flag in ("", "multigraph 1 "):
+        graph = read_graph(written(tmp_path, "n.gml", f"graph [ {flag}node [ id 0 ] node [ id 1 ]\n{body}"))
+        assert [(data[FIRST], data[LINE]) for *_, data in graph.edges(data=True)] == [(0, 2), (1, 2), (0, 3)]
+        assert graph.graph["multigraph"] == bool(flag)
+
+
+@pytest.mark.parametrize("file", sorted(SHARED.glob("*/*.gml")), ids=lambda path: path.stem)
+def test_gml_is_read_as_networkx_reads_it(file):
+    ours, theirs = read_graph(file), nx.parse_gml(file.read_text(), label="id")
+    assert list(ours.nodes(data=True)) == list(theirs.nodes(data=True))
+    assert sorted(map(str, edges(ours))) == sorted(map(str, edges(theirs)))
+
+
+def test_gml_has_texts_numbers_lists_and_entities_as_networkx_writes_them(tmp_path):
+    graph = nx.Graph()
+    graph.add_node("a&b", x=[1, 2.5], graphics={"w": -1e-3, "h": "[ ]"}, note="é \"quoted\"", zero=0)
+    graph.add_edge("a&b", 7, latency="20 ms")
+    nx.write_gml(graph, tmp_path / "n.gml")
+    read = read_graph(tmp_path / "n.gml")
+    assert dict(read.nodes(data=True)) == {0: {"label": "a&b", **graph.nodes["a&b"]}, 1: {"label": 7}} or (
+        read.nodes[1]["label"] == "7")
+    assert edges(read) == [(0, 1, {"latency": "20 ms"})]
+
+
+@pytest.mark.parametrize("text", [
+    '{"nodes": [{"name": "hub"}, {"name": "left"}], "links": [{"source": 0, "target": 1, "latency": "5 ms"}]}',
+    '{"nodes": [{"id": "hub"}, {"id": "left"}], "links": [{"source": 0, "target": 1, "latency": "5 ms"}]}',
+    '{"nodes": [{"id": 0, "label": "hub"}, {"id": 1, "label": "left"}], "links": '
+    '[{"source": "0", "target": "1", "latency": "5 ms"}]}',
+    '{"nodes": [{"id": 0.0, "label": "hub"}, {"id": 1.0, "label": "left"}], "links": '
+    '[{"source": 0.0, "target": 1, "latency": "5 ms"}]}',
+    '{"nodes": [{"id": [0, 0], "label": "hub"}, {"id": [0, 1], "label": "left"}], "edges": '
+    '[{"source": [0, 0], "target": [0, 1], "latency": "5 ms"}]}',
+    '{"nodes": [{"id": 1, "label": "hub"}, {"id": 2, "label": "left"}], "edges": '
+    '[{"from": 1, "to": 2, "latency": "5 ms"}]}',
+    '{"elements": {"nodes": [{"data": {"id": "hub"}}, {"data": {"id": "left"}}], "edges": '
+    '[{"data": {"source": "hub", "target": "left", "latency": "5 ms"}}]}}',
+    '{"elements": [{"data": {"id": "hub"}}, {"data": {"id": "left"}}, '
+    '{"data": {"source": "hub", "target": "left", "latency": "5 ms"}}]}'])
+def test_json_of_other_writers_is_read(tmp_path, text):
+    network = build(TopologySpec(file=written(tmp_path, "n.json", text), roles={"client": RoleRule("all")}), [], 7)
+    assert network.names == ["hub", "left"]
+    assert network.parameters(0, 1).latency_ns == network.parameters(1, 0).latency_ns == 5_000_000
+
+
+def test_a_first_line_of_an_edge_list_may_count_the_vertices(tmp_path):
+    assert len(read_graph(written(tmp_path, "n.edges", "3\n0 1\n1 2\n"))) == 3
+    assert refusal(written(tmp_path, "n.edges", "4\n0 1\n1 2\n"))[1:] == [
+        "4 expected the number of vertices, 3, or no such line"]
+    assert "write latency_ms=5.0" in refusal(written(tmp_path, "n.edges", "a b 5.0\n"))[1]
+
+
 @pytest.mark.parametrize("key", ["links", "edges"])
 def test_node_link_json_has_its_edges_under_either_name(tmp_path, key):
     graph = read_graph(written(tmp_path, "n.json", JSON.replace('"edges"', f'"{key}"')))
@@ -161,7 +233,6 @@ def test_a_wrong_attribute_is_named_with_its_line(tmp_path):
     ('source="b" target="a"', 'source="b"', 11, "edge b->None no target expected source and target"),
     (" 4 ", "four", 10, "edge a->b, lanes 'four' expected the type int, as declared"),
     (">true<", ">perhaps<", 11, "edge b->a, wet 'perhaps' expected the type boolean, as declared"),
-    ('attr.type="int"', 'attr.type="integer"', 5, "key n 'integer' unknown type; did you mean \"int\"?"),
     ('data key="n"', 'data key="m"', 10, "edge a->b, data 'm' unknown key; there are: l, t, n, w"),
     ('<edge source="b"', '<edge directed="true" source="b"', 11,
      'edge b->a directed="true" expected all edges undirected, as edgedefault says'),
@@ -197,9 +268,13 @@ def test_depth_and_size_have_limits(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("name", "text", "said"), [
-    ("n.gml", "graph [ node [ id 0 ] edge [ source 0 target 1 ] ]", "undefined target"),
-    ("n.gml", "graph [\n node [ id ~ ]\n]", "line 2 cannot be read"),
-    ("n.gml", "", "input contains no graph"),
+    ("n.gml", "graph [ node [ id 0 ] edge [ source 0 target 1 ] ]", "edge 0->1 1 unknown id of a node; there are: 0"),
+    ("n.gml", "graph [\n node [ id ~ ]\n]", "line 2 '~ ]' is neither key nor value: expected a GML file"),
+    ("n.gml", "", "line 1 no graph expected one graph [ ... ]"),
+    ("n.gml", "graph [ node [ id 0 ] node [ id 0 ] ]", "node 0 is there twice expected every id once"),
+    ("n.gml", "graph [ directed 2 ]", "directed 2 expected 0 or 1"),
+    ("n.gml", "graph [\n node [ id 0 ]", "line 2 ends before the last ]"),
+    ("n.gml", "graph [ node [ label ] ]", "label has no value"),
     ("n.gml", b"\xff\xfe", "is no UTF-8"),
     ("n.json", "{]", "line 1 is no JSON"),
     ("n.json", "[]", 'list expected a mapping with the keys "nodes"'),
@@ -218,10 +293,10 @@ def test_depth_and_size_have_limits(tmp_path, monkeypatch):
     ("n.txt", "a b {'x': print(1)}\n", "line 1 "),
     ("n.txt", "a b {1: 2}\n", "is no mapping of names"),
     ("n.txt", 'a b latency="20 ms\n', "No closing quotation"),
-    ("n.csv", "from,to\n", "line 1 from,to expected a first line such as source,target,latency"),
+    ("n.csv", "x,y\n", "line 1 x,y expected a first line such as source,target,latency"),
     ("n.csv", "source,target,source\n", "expected a first line"),
     ("n.csv", "source,target\na,b,c\n", "line 2 3 values expected 2, as the header has"),
-    ("n.csv", "source,target\na,\n", "line 2 a, expected names of source and target"),
+    ("n.csv", "source,target\na,\n", "line 2 a, expected names of both ends"),
     ("n.csv", 'source,target\n"a"b,c\n', "expected values with a comma, ; or tab between them"),
 ])
 def test_wrong_files_are_named_with_place_and_expectation(tmp_path, name, text, said):
@@ -230,9 +305,17 @@ def test_wrong_files_are_named_with_place_and_expectation(tmp_path, name, text, 
     assert any(said in line for line in lines[1:])
 
 
+@pytest.mark.parametrize(("name", "way"), [
+    ("n.gexf", "networkx.write_graphml(networkx.read_gexf('n.gexf'), 'n.graphml')"), ("n.net", "read_pajek"),
+    ("n.pickle", "a pickle can run anything"), ("n.yaml", "network.graph: save that as .gml"),
+    ("n.ned", "dialect: omnet")])
+def test_what_is_not_read_says_how_it_becomes_what_is(tmp_path, name, way):
+    assert way in refusal(tmp_path / name)[0]
+
+
 def test_an_unknown_ending_and_a_missing_file_are_refused(tmp_path):
-    assert refusal(tmp_path / "net.pickle") == [
-        f'{tmp_path}/net.pickle: ".pickle": expected one of {", ".join(FORMATS)} at the end of the name']
+    assert refusal(tmp_path / "net.odt") == [
+        f'{tmp_path}/net.odt: ".odt": expected one of {", ".join(FORMATS)} at the end of the name']
     assert refusal(tmp_path / "no.json") == [
         f"{tmp_path}/no.json: No such file or directory: expected a node-link JSON file"]
     assert refusal(tmp_path) [0].endswith("at the end of the name")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -166,3 +167,65 @@ def test_whatever_a_topology_says_the_answer_is_a_scenario_or_a_scenario_error(t
     again = scenario.loads(first.resolved())
     assert again == first
     assert again.resolved() == first.resolved()
+
+
+PARTS = "source,target,latency_ms,bw\na,b,1,9\nc,d,1,9\nb,e,1,9\n"
+ONE_WAY = ('{"directed": true, "nodes": [{"id": "a"}, {"id": "b"}], "links": [{"source": "a", "target": "b", '
+           '"latency_ms": 5, "bw": 9}]}')
+SPARSE = ",a,b,c\na,,10,\nb,,,5\nc,,,\n"
+
+
+@pytest.mark.parametrize(("file", "text", "topology", "scheme", "said"), [
+    ("n.csv", PARTS, "file: n.csv, roles: {server: [a], client: [b, c]}", "fedavg",
+     "server a cannot reach client c: no links lead from one part to the other, of 2 parts: "
+     "a, b, e (1 server, 1 client); c, d (1 client)"),
+    ("n.csv", PARTS, "file: n.csv, roles: {peer: {rule: all}}", "ddp", "peer a cannot reach peer c: no links lead"),
+    ("n.json", ONE_WAY, "file: n.json, roles: {server: [a], client: [b]}", "fedavg",
+     "client b cannot reach server a: links lead only the other way"),
+    ("n.csv", PARTS, "file: n.csv, forward: false, roles: {server: [a], client: [b, e]}", "fedavg",
+     "server a cannot reach client e: there is no link between the two, and no vertex forwards (topology.forward: "),
+    ("n.csv", SPARSE, "matrix: n.csv, capacity: 1 Gbit/s, roles: {server: [a], client: [b, c]}", "fedavg",
+     "server a cannot reach client c: there is no link between the two")])
+def test_nodes_that_cannot_reach_each_other_are_told_with_file_and_parts(tmp_path, monkeypatch, file, text, topology,
+                                                                         scheme, said):
+    (tmp_path / file).write_text(text)
+    plan = HEAD.replace("fedavg", scheme).removesuffix("topology:\n") + f"topology: {{{topology}}}\n"
+    with pytest.raises(ScenarioError) as caught:
+        scenario.loads(plan, base=tmp_path)
+    found = [(p.place, p.found, p.expected) for p in caught.value.problems]
+    assert [one[:2] for one in found] == [("topology.matrix" if "matrix" in topology else "topology.file", file)]
+    assert found[0][2].startswith(said)
+
+
+def test_where_nobody_forwards_a_round_tells_who_talks_to_whom(tmp_path):
+    from emul.api.calls import checked
+
+    (tmp_path / "n.csv").write_text("source,target,latency_ms,bw\na,b,1,9\nb,c,1,9\nc,d,1,9\nd,a,1,9\n")
+    head = HEAD.removesuffix("topology:\n") + "topology: {file: n.csv, forward: false, roles: {peer: {rule: all}}}\n"
+    for scheme in ("gossip", "ddp"):                # round a ring
+        checked(scenario.loads(head.replace("fedavg", scheme), base=tmp_path), "s")
+    with pytest.raises(ScenarioError, match=r"n.csv: c cannot be reached from a: .*\(topology.forward: false\)"):
+        checked(scenario.loads(head.replace("fedavg", "sparseloco"), base=tmp_path), "s")
+
+
+def test_a_matrix_is_written_back_and_names_are_also_numbers(tmp_path):
+    (tmp_path / "m.csv").write_text(",0,1\n0,,5\n1,5,\n")
+    text = HEAD + ("  matrix: {file: m.csv, unit: ms, values: round_trip}\n  rates: m.csv\n  repeated: mean\n"
+                   "  forward: true\n  roles: {server: [0], client: {rule: nodes, nodes: [1]}}\n")
+    plan = scenario.loads(text, base=tmp_path)
+    again = scenario.loads(_text_of(plan.document()), base=tmp_path)
+    assert replace(again.topology, line=8) == plan.topology
+    assert plan.topology.roles["server"].nodes == ("0",)
+    assert again.warnings == plan.warnings
+
+
+def _text_of(document):
+    out = io.StringIO()
+    YAML(typ="safe").dump(document, out)
+    return out.getvalue()
+
+
+def test_a_matrix_in_the_place_of_a_file_is_told_where_it_stands(tmp_path):
+    (tmp_path / "m.csv").write_text(SPARSE)
+    with pytest.raises(ScenarioError, match=r"a matrix stands in topology.matrix, in place of file"):
+        scenario.loads(HEAD + "  file: m.csv\n  roles: {peer: {rule: all}}\n", base=tmp_path)

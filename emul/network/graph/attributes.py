@@ -19,7 +19,7 @@ from emul.base import units
 from emul.base.errors import Problem
 from emul.base.plain import PlainMapping
 from emul.network.graph.geo import LENGTH_ATTRIBUTES, PLACE_ATTRIBUTES
-from emul.network.graph.reading import LINE
+from emul.network.graph.reading import LINE, OF_READERS
 from emul.network.graph.topology import Capacity, unknown
 from emul.network.models.latency import JitterSpec
 from emul.network.models.outages import SPECS, AnyOutage, OutageSpec, OutageUnit
@@ -145,8 +145,9 @@ _DIALECTS: dict[str, dict[str, Meaning]] = {
                  "latency": Meaning("latency_ns", _latency(1))},
 }
 
-_VERTEX_RATES = {"bandwidth_up": _bandwidth(), "bandwidth_down": _bandwidth(),
-                 "host_bandwidth_up": _bandwidth(), "host_bandwidth_down": _bandwidth()}       # the latter: Shadow
+_VERTEX_RATES = {       # what it limits: links of the vertex, or the traffic of each host there (Shadow)
+    "bandwidth_up": ("up", _bandwidth()), "bandwidth_down": ("down", _bandwidth()),
+    "host_bandwidth_up": ("host_up", _bandwidth()), "host_bandwidth_down": ("host_down", _bandwidth())}
 _VERTEX_NAMES = ("label", "name")
 
 # keys for people: nobody expects that a network acts on them
@@ -164,11 +165,11 @@ class Attributes:
         """used: attributes that others read (places, lengths, roles). Raises KeyError for an unknown dialect."""
         self._meanings = EDGE | (_DIALECTS[dialect] if dialect else {})
         self._capacity = capacity or Capacity()
-        self._used = {*used, LINE}
+        self._used = {*used, *OF_READERS}
         self.unused: Counter[tuple[str, str]] = Counter()           # ("edges" or "vertices", name)
 
-    def edge(self, data: Mapping[str, Any], place: str) -> tuple[dict[str, Any], bool, list[Problem]]:
-        """(fields of LinkParameters that an edge states, whether its bandwidth is stated, what is wrong)."""
+    def edge(self, data: Mapping[str, Any], place: str) -> tuple[dict[str, Any], list[Problem]]:
+        """(fields of LinkParameters that an edge states, what is wrong)."""
         stated: dict[str, Any] = {}
         said: dict[str, str] = {}                                   # field -> the attribute that gave it
         problems: list[Problem] = []
@@ -198,7 +199,7 @@ class Attributes:
             problems.append(Problem(f"{place}, {said['jitter_ns']}", found, "expected a latency, too", line))
         problems += [Problem(f"{place}, {name}", found, expected, line) for name, found, expected in parameter_problems(
             stated.get("latency_ns"), stated.get("bandwidth_bps"), stated.get("outage"))]
-        return stated, "bandwidth_bps" in said or "bandwidth_bps" in stated, problems
+        return stated, problems
 
     def _speed(self, data: Mapping[str, Any], stated: dict[str, object], place: str) -> list[Problem]:
         """The bandwidth by the capacity rule: the attribute `by`, else the Zoo's; the default is given later."""
@@ -214,16 +215,16 @@ class Attributes:
         return []
 
     def vertex(self, data: PlainMapping, place: str) -> tuple[dict[str, int], list[Problem]]:
-        """({"up": bit/s, "down": bit/s} as far as they are stated, what is wrong)."""
+        """({"up", "down", "host_up", "host_down": bit/s} as far as they are stated, what is wrong)."""
         rates: dict[str, int] = {}
         problems: list[Problem] = []
         for name, value in data.items():
-            parse = _VERTEX_RATES.get(name)
-            if parse is None:
+            known = _VERTEX_RATES.get(name)
+            if known is None:
                 self._count("vertices", name, used=_VERTEX_NAMES)
                 continue
             try:
-                rates[name.rpartition("_")[2]] = parse(_as_it_is(value))
+                rates[known[0]] = known[1](_as_it_is(value))
             except ValueError as error:
                 problems.append(Problem(f"{place}, {name}", repr(value), str(error)))
         return rates, problems

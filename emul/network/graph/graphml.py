@@ -10,7 +10,7 @@ import networkx as nx
 
 from emul.base.errors import Problem
 from emul.base.plain import PlainDict
-from emul.network.graph.reading import LINE, Reading, new_graph
+from emul.network.graph.reading import LINE, Reading, add_edge, new_graph, plain_value
 from emul.network.graph.topology import unknown
 
 _DEPTH = 100                    # of elements of XML; real files nest 5
@@ -20,9 +20,26 @@ class _Stop(Exception):
     """Ends parsing: what is wrong is in the problems."""
 
 
+def _whole(text: str) -> int:
+    """Also "5.0", as Gephi writes it."""
+    return int(text.removesuffix(".0"))
+
+
+def _boolean(text: str) -> bool:
+    return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
+
+
+# Lower case. GraphML has string, int, long, float, double and boolean; the others are what old versions of networkx,
+# Gephi and R write. A type that nobody knows is read as text or a number, since its attribute may be of no use here.
 _TYPES: dict[str, Callable[[str], Any]] = {
-    "string": str, "int": int, "long": int, "float": float, "double": float,
-    "boolean": lambda text: {"true": True, "1": True, "false": False, "0": False}[text.lower()]}
+    "string": str, "str": str, "text": str, "char": str,
+    **dict.fromkeys(("int", "integer", "long", "short", "byte", "int32", "int64"), _whole),
+    **dict.fromkeys(("float", "double", "real", "numeric", "decimal", "float32", "float64"), float),
+    **dict.fromkeys(("boolean", "bool", "logical"), _boolean)}
+
+_OF_TOOLS = {       # first element of a tool's own file -> what that is, and the dialect that reads its units
+    "platform": ("a platform of SimGrid", "simgrid"), "scenario": ("a scenario of CORE", "core"),
+    "experiment": ("an experiment of Kollaps", "kollaps")}
 
 
 class _GraphML:
@@ -66,13 +83,24 @@ class _GraphML:
     def _problem(self, place: str, found: str, expected: str, line: int | None = None) -> None:
         self.problems.append(Problem(place, found, expected, line or self._parser.CurrentLineNumber))
 
-    def _doctype(self, *_: object) -> None:
+    def _doctype(self, name: str, *_: object) -> None:
+        self._refuse_tool(name)
         self._problem("", "DOCTYPE", "is refused: expected GraphML without a DTD, which could define entities")
         raise _Stop
+
+    def _refuse_tool(self, element: str) -> None:
+        if element in _OF_TOOLS:
+            what, dialect = _OF_TOOLS[element]
+            self._problem("", f"<{element}>", (
+                f"is {what}, which is not read: write its links as a table, network.csv, with the columns "
+                "source,target,latency,bandwidth and one line a link, in the units of that tool; then "
+                f"topology: {{file: network.csv, dialect: {dialect}}}"))
+            raise _Stop
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         name = name.rpartition(":")[2]
         if not self._stack and name != "graphml":
+            self._refuse_tool(name)
             self._problem("", f"<{name}>", "expected a GraphML file: its first element is graphml")
             raise _Stop
         self._stack.append(name)
@@ -85,9 +113,6 @@ class _GraphML:
 
     def _start_key(self, a: dict[str, str]) -> None:
         kind = a.get("attr.type", "string")
-        if kind not in _TYPES:
-            self._problem(f"key {a.get('id')}", repr(kind), unknown(kind, _TYPES, "type"))
-            kind = "string"
         self._keys[a.get("id", "")] = a.get("attr.name", ""), kind, a.get("for", "all")
         self._key = a.get("id", "")
 
@@ -144,7 +169,7 @@ class _GraphML:
             if attribute:
                 self._set(self._data, attribute, kind)
         elif name == "NodeLabel" and self._data is not None:
-            self._data.setdefault("label", "".join(self._text).strip())
+            self._data.setdefault("label", " ".join("".join(self._text).split()))
         elif name == "default" and self._stack[-1] == "key":
             attribute, kind, domain = self._keys[self._key]
             default: PlainDict = {}
@@ -157,8 +182,10 @@ class _GraphML:
     def _set(self, data: dict[str, object], attribute: str, kind: str) -> None:
         text = "".join(self._text)
         text = text if kind == "string" else text.strip()
+        if not text and kind != "string":       # as yEd and Gephi write a value that is not there
+            return
         try:
-            data[attribute] = _TYPES[kind](text)
+            data[attribute] = _TYPES.get(kind.lower(), plain_value)(text)
         except (ValueError, KeyError):
             self._problem(f"{self._place}, {attribute}", repr(text[:40]), f"expected the type {kind}, as declared")
 
@@ -177,7 +204,8 @@ class _GraphML:
                 if end not in self.nodes:
                     self._problem(f"edge {source}->{target}", repr(end), unknown(end, self.nodes, "id of a node"),
                                   data[LINE])
-        graph.add_edges_from(edge for edge in self.edges if {edge[0], edge[1]} <= self.nodes.keys())
+            if {source, target} <= self.nodes.keys():
+                add_edge(graph, source, target, data, data[LINE])
         return graph
 
 

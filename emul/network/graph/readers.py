@@ -1,9 +1,10 @@
 """Graph files, by their ending: GraphML, GML, node-link JSON, edge lists and CSV, read strictly.
 
 Nothing is guessed and nothing of a file is executed: an edge that names an unknown vertex, a vertex given twice, a
-value of another type than declared, a DTD (and with it every entity) is an error with its line. networkx reads GML;
-the other formats are read here, since networkx makes up the vertices that GraphML and JSON edges name, keeps no
-lines, and passes on what its parsers raise. The graphs are networkx's; edges remember their line as `LINE`.
+value of another type than declared, a DTD (and with it every entity) is an error with its line. The formats are read
+here, since networkx makes up the vertices that GraphML and JSON edges name, keeps no lines, and passes on what its
+parsers raise. The graphs are networkx's; edges remember their line as `LINE`, and the end that is written first as
+`FIRST`.
 """
 
 from __future__ import annotations
@@ -12,9 +13,8 @@ import ast
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from pathlib import Path
-from typing import Any
 
 import networkx as nx
 
@@ -22,11 +22,11 @@ from emul.base import tables
 from emul.base.errors import NetworkError, Problem, ScenarioError
 from emul.base.files import MOST_BYTES, read_limited
 from emul.base.plain import PlainDict
+from emul.network.graph.attributes import EDGE
+from emul.network.graph.gml import gml
 from emul.network.graph.graphml import graphml
-from emul.network.graph.reading import LINE, Reading, new_graph, text_of
+from emul.network.graph.reading import FIRST, Reading, add_edge, ends_of, new_graph, plain_value, text_of
 from emul.network.graph.topology import TopologyError, shortened, unknown
-
-_NUMBER = re.compile(r"[+-]?(\d{1,18}|(\d{1,30}\.\d{0,30}|\.\d{1,30}|\d{1,30}(?=[eE]))([eE][+-]?\d{1,3})?)", re.ASCII)
 
 
 def read_graph(path: str | Path) -> nx.Graph:
@@ -37,7 +37,8 @@ def read_graph(path: str | Path) -> nx.Graph:
     path = Path(path)
     read = FORMATS.get(path.suffix.lower())
     if read is None:
-        raise NetworkError(f'{path}: "{path.suffix}": expected one of {", ".join(FORMATS)} at the end of the name')
+        raise NetworkError(f'{path}: "{path.suffix}": expected one of {", ".join(FORMATS)} at the end of the name'
+                           + _way_out(path))
     try:
         raw = read_limited(path, MOST_BYTES)
     except OSError as error:
@@ -46,21 +47,6 @@ def read_graph(path: str | Path) -> nx.Graph:
     if problems:
         raise TopologyError(str(path), shortened(problems))
     return graph
-
-
-# ---- GML ----
-
-def _gml(raw: bytes) -> Reading:
-    text, problems = text_of(raw, "GML")
-    if problems:
-        return new_graph(False), problems
-    try:
-        return nx.parse_gml(text, label="id"), []
-    except Exception as error:      # networkx passes on what its parser and its conversions raise: any of six types
-        said = " ".join((str(error) or type(error).__name__).split())[:200]
-        at = re.search(r"at \((\d+), \d+\)|line (\d+)", said)
-        line = int(at[1] or at[2]) if at else None
-        return new_graph(False), [Problem("", "", f"cannot be read: {said}: expected a GML file", line)]
 
 
 # ---- node-link JSON ----
@@ -91,16 +77,25 @@ def _json(raw: bytes) -> Reading:
 
 
 class _NodeLink:
-    """{"directed": false, "nodes": [{"id": ...}], "links" or "edges": [{"source": ..., "target": ...}]}."""
+    """{"directed": false, "nodes": [{"id": ...}], "links" or "edges": [{"source": ..., "target": ...}]}.
+
+    Also as others write it: ends called `from` and `to` (vis.js), all of it below `elements`, with the values of each
+    in `data` (Cytoscape), and ends that are positions in the list of nodes (d3, networkx 1) where no id is a number.
+    """
 
     def __init__(self) -> None:
         self._problems: list[Problem] = []
+        self._ids: list[object] = []                # in the order of the nodes
+        self._by_text: dict[str, object] = {}       # id as text -> id
+        self._by_position = False
 
     def _problem(self, place: str, found: object, expected: str) -> None:
         shown = json.dumps(found, ensure_ascii=False) if not isinstance(found, str) else found
         self._problems.append(Problem(place, shown[:40], expected))
 
     def read(self, tree: object) -> Reading:
+        if isinstance(tree, dict) and "elements" in tree:
+            tree = tree | _cytoscape(tree.pop("elements"))
         if not isinstance(tree, dict):
             self._problem("", type(tree).__name__, 'expected a mapping with the keys "nodes" and "links" or "edges"')
             return new_graph(False), self._problems
@@ -110,9 +105,13 @@ class _NodeLink:
         for flag in ("directed", "multigraph"):
             if not isinstance(tree.get(flag, False), bool):
                 self._problem(flag, tree[flag], "expected true or false")
-        graph = new_graph(tree.get("directed") is True)
-        for place, data in self._entries(tree, "nodes"):
-            self._node(graph, place, data)
+        graph = new_graph(tree.get("directed") is True, tree.get("multigraph") is True)
+        nodes = list(self._entries(tree, "nodes"))
+        named = "id" if any("id" in data for _, data in nodes) else "name"      # d3 of old knows no ids
+        for place, data in nodes:
+            self._node(graph, place, data, named)
+        self._by_text = {str(key): key for key in self._ids}
+        self._by_position = not any(isinstance(key, int) for key in self._ids)
         for key in where:
             for place, data in self._entries(tree, key):
                 self._edge(graph, place, data)
@@ -129,52 +128,81 @@ class _NodeLink:
             else:
                 self._problem(f"{key}[{i}]", entry, "expected a mapping")
 
-    def _node(self, graph: nx.Graph, place: str, data: dict[str, object]) -> None:
-        key = data.get("id")
-        if not _is_id(key):
-            self._problem(f"{place}.id", "missing" if key is None else key, "expected text or a whole number")
+    def _node(self, graph: nx.Graph, place: str, data: dict[str, object], named: str) -> None:
+        key = _id_of(data.get(named))
+        if key is None:
+            self._problem(f"{place}.{named}", data.get(named, "missing"), "expected text or a whole number")
         elif key in graph:
-            self._problem(f"{place}.id", key, "is there twice: expected every id once")
+            self._problem(f"{place}.{named}", key, "is there twice: expected every id once")
         else:
             graph.add_node(key)
             graph.nodes[key].update({k: v for k, v in data.items() if k != "id"})
+            self._ids.append(key)
 
     def _edge(self, graph: nx.Graph, place: str, data: dict[str, object]) -> None:
-        known = True
-        for end in ("source", "target"):
-            key = data.get(end)
-            if not _is_id(key) or key not in graph:
-                known = False
-                self._problem(f"{place}.{end}", "missing" if key is None else key,
-                              unknown(str(key), map(str, graph), "id of a node"))
-        if known:
-            key = graph.add_edge(data["source"], data["target"])
-            graph.edges[data["source"], data["target"], key].update(
-                {k: v for k, v in data.items() if k not in ("source", "target", "key")})
+        columns = ends_of(list(data))
+        names = ("source", "target") if columns is None else tuple(list(data)[i] for i in columns)
+        ends = []
+        for name in names:
+            written = data.get(name)
+            key = _id_of(written)
+            if key not in graph and key is not None:
+                key = self._by_text.get(str(key), self._ids[key] if self._by_position and isinstance(key, int)
+                                        and 0 <= key < len(self._ids) else None)
+            if key is None:
+                self._problem(f"{place}.{name}", "missing" if written is None else written,
+                              unknown(str(written), map(str, graph), "id of a node"))
+            ends.append(key)
+        if None not in ends:
+            add_edge(graph, ends[0], ends[1], {k: v for k, v in data.items() if k not in (*names, "key")}, place)
 
 
-def _is_id(key: object) -> bool:
-    return isinstance(key, str | int) and not isinstance(key, bool)
+def _id_of(value: object) -> Hashable | None:
+    """The id that a file means: text, a whole number (of JavaScript also as 1.0), or a list of these; None: no id."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list) and value and all(isinstance(one, int | str) for one in value):
+        return tuple(value)                         # of networkx' grids
+    return value if isinstance(value, str | int) and not isinstance(value, bool) else None
+
+
+def _cytoscape(elements: object) -> dict[str, object]:
+    """The nodes and edges of Cytoscape's JSON, in two lists or in one, as node-link JSON has them."""
+    if isinstance(elements, list):
+        edges = [one for one in elements if isinstance(one, dict) and (
+            one.get("group") == "edges" or "source" in (one.get("data") or {}))]
+        elements = {"nodes": [one for one in elements if one not in edges], "edges": edges}
+    if not isinstance(elements, dict):
+        return {}
+    return {key: [one.get("data", one) if isinstance(one, dict) else one for one in entries]
+            for key, entries in elements.items() if isinstance(entries, list)}
 
 
 # ---- edge lists and CSV ----
 
 def _edge_list(raw: bytes) -> Reading:
-    """Lines `a b`, `a b latency="20 ms" bandwidth=1Gbit/s` or networkx's `a b {'weight': 1}`; # begins a comment."""
+    """Lines `a b`, `a b latency="20 ms" bandwidth=1Gbit/s` or networkx's `a b {'weight': 1}`; # begins a comment.
+
+    A first line with one number says how many vertices there are, as in files of graphs for gossip.
+    """
     text, problems = text_of(raw, "edge list")
     graph = new_graph(False)
+    counted: int | None = None
     for number, line in enumerate(text.splitlines(), 1):
+        if counted is None and not graph and re.fullmatch(r"\d{1,9}", line.strip(), re.ASCII):
+            counted = int(line)
+            continue
         try:
             edge = _edge_of(line)
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
-            said = str(error).partition("\n")[0][:100]
+            said = str(error).partition("\n")[0][:200]
             expected = 'expected two vertices, then nothing or key=value, such as: a b latency="20 ms"'
             problems.append(Problem("", repr(line.strip()[:40]), f"{said}: {expected}", number))
             continue
         if edge is not None:
-            graph.add_edge(edge[0], edge[1])
-            graph.edges[edge[0], edge[1], graph.number_of_edges(edge[0], edge[1]) - 1].update(
-                {**edge[2], LINE: number})
+            add_edge(graph, *edge, number)
+    if counted not in (None, len(graph)) and not problems:
+        problems.append(Problem("", f"{counted}", f"expected the number of vertices, {len(graph)}, or no such line"))
     return graph, problems
 
 
@@ -191,9 +219,12 @@ def _edge_of(line: str) -> tuple[str, str, dict[str, object]] | None:
         return parts[0], parts[1], data
     words = shlex.split(line, comments=True)
     pairs = [word.split("=", 1) for word in words[2:]]
+    if len(words) == 3 and isinstance(plain_value(words[2]), int | float):
+        raise ValueError(f"says of {words[2]} neither what nor in which unit: write latency_ms={words[2]}, or "
+                         f"weight={words[2]} where it is of no use")
     if len(words) < 2 or not all(len(pair) == 2 and pair[0] for pair in pairs):
         raise ValueError("is no edge")
-    return words[0], words[1], {name: _plain_value(value) for name, value in pairs}
+    return words[0], words[1], {name: plain_value(value) for name, value in pairs}
 
 
 def _csv(raw: bytes) -> Reading:
@@ -204,33 +235,80 @@ def _csv(raw: bytes) -> Reading:
         table = tables.parse(text, Path())
     except ScenarioError as error:
         return graph, [*problems, *error.problems]
-    head = [name or f"column {i}" for i, name in enumerate(table.header, 1)]    # pandas leaves that of its index empty
-    if not {"source", "target"} <= set(head) or len(set(head)) < len(head):
-        problems.append(Problem("", ",".join(head)[:40], "expected a first line such as source,target,latency",
-                                table.header_line or 1))
-        return graph, problems
+    head = table.header
+    ends = ends_of(head)
+    named = [name for name in head if name]                     # pandas leaves that of its index empty
+    if ends is None or len(set(named)) < len(named):
+        matrix = [cells[0] for _, cells in table.rows] == head[1:]
+        return graph, [*problems, Problem("", ",".join(head)[:40], (
+            "expected a first line such as source,target,latency"
+            + ("; a matrix stands in topology.matrix, in place of file" if matrix else "")), table.header_line or 1)]
+    names = [_attribute(name) for name in head]
+    kinds: set[str] = set()                     # Directed or Undirected, in tables of Gephi
     for line, cells in table.rows:
-        data: PlainDict = dict(zip(head, cells, strict=True))
-        ends = data.pop("source"), data.pop("target")
-        if not all(ends):
-            problems.append(Problem("", ",".join(cells)[:40], "expected names of source and target", line))
+        if not cells[ends[0]] or not cells[ends[1]]:
+            problems.append(Problem("", ",".join(cells)[:40], "expected names of both ends", line))
             continue
-        key = graph.add_edge(*ends)
-        graph.edges[(*ends, key)].update({name: _plain_value(cell) for name, cell in data.items() if cell})
-        graph.edges[(*ends, key)][LINE] = line
+        data: PlainDict = {}
+        for i, ((name, unit), cell) in enumerate(zip(names, cells, strict=True)):
+            if i in ends or not name or tables.missing(cell):
+                continue
+            if name == "type" and cell.lower() in ("directed", "undirected"):
+                kinds.add(cell.lower())
+                continue
+            value = plain_value(cell)
+            data[name] = f"{cell} {unit}" if unit is not None and not isinstance(value, str) else value
+        add_edge(graph, cells[ends[0]], cells[ends[1]], data, line)
+    if len(kinds) > 1:
+        problems.append(Problem("type", "directed and undirected", "expected one kind of edges in a file"))
+    if kinds == {"directed"}:
+        directed = new_graph(True)
+        directed.add_nodes_from(graph)
+        for a, b, data in graph.edges(data=True):
+            directed.add_edge(*((a, b) if data[FIRST] == a else (b, a)), **data)
+        return directed, problems
     return graph, problems
 
 
-def _plain_value(text: str) -> Any:
-    """A number where the text is one: "5" and "5e-3", but not "5 ms"."""
-    if not _NUMBER.fullmatch(text):
-        return text
-    return int(text) if re.fullmatch(r"[+-]?\d+", text, re.ASCII) else float(text)
+def _attribute(name: str) -> tuple[str, str | None]:
+    """(attribute, unit of bare numbers) by the name of a column: "Latency (ms)" is latency, latency_ms stays itself."""
+    if name in EDGE:
+        return name, None
+    word, unit = tables.title(name)
+    return (word, unit) if word in EDGE or word == "type" else (name, None)
 
 
 Reader = Callable[[bytes], Reading]
 
-FORMATS: dict[str, Reader] = {".graphml": graphml, ".xml": graphml, ".gml": _gml, ".json": _json,
-                              ".edgelist": _edge_list, ".edges": _edge_list, ".txt": _edge_list, ".csv": _csv}
-_NAMES: dict[Reader, str] = {graphml: "GraphML", _gml: "GML", _json: "node-link JSON", _edge_list: "edge list",
+# of formats that networkx reads, and emul does not
+_NETWORKX = {".gexf": "read_gexf", ".net": "read_pajek", ".paj": "read_pajek", ".adjlist": "read_adjlist",
+             ".dot": "nx_pydot.read_dot", ".gv": "nx_pydot.read_dot", ".leda": "read_leda", ".g6": "read_graph6",
+             ".s6": "read_sparse6", ".graph6": "read_graph6"}
+_PICKLED = (".pickle", ".gpickle", ".pkl", ".p")
+_OF_TOOLS = {".yaml": "Shadow's configuration has its graph below network.graph: save that as .gml",
+             ".yml": "Shadow's configuration has its graph below network.graph: save that as .gml",
+             ".ned": "of a network of OMNeT++ write the connections as a table, and say dialect: omnet",
+             ".mn": "of a network of MiniEdit write the links as a table, and say dialect: mininet",
+             ".toml": "of a configuration of Celestial write the links as a table, and say dialect: celestial",
+             ".brite": "of a graph of BRITE write the edges as a table with the columns source,target,latency"}
+
+
+def _way_out(path: Path) -> str:
+    """A command or a sentence that makes a file that is read of one that is not."""
+    ending, new = path.suffix.lower(), path.with_suffix(".graphml").name
+    if ending in _OF_TOOLS:
+        return f"; {_OF_TOOLS[ending]}"
+    if ending in _PICKLED:
+        return (f"; a pickle can run anything as it is read; of one of your own: python -c \"import pickle, networkx; "
+                f"networkx.write_graphml(pickle.load(open('{path.name}', 'rb')), '{new}')\"")
+    if ending in _NETWORKX:
+        return (f"; convert it: python -c \"import networkx; networkx.write_graphml(networkx.{_NETWORKX[ending]}("
+                f"'{path.name}'), '{new}')\"")
+    return ""
+
+
+FORMATS: dict[str, Reader] = {".graphml": graphml, ".xml": graphml, ".gml": gml, ".json": _json,
+                              ".edgelist": _edge_list, ".edges": _edge_list, ".txt": _edge_list, ".csv": _csv,
+                              ".tsv": _csv}
+_NAMES: dict[Reader, str] = {graphml: "GraphML", gml: "GML", _json: "node-link JSON", _edge_list: "edge list",
                              _csv: "CSV"}

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Sequence
+from statistics import mean, median
+from typing import Any
+
 import networkx as nx
 
 from emul.base.errors import Problem
 
-LINE = "__line__"               # attribute of edges: where it stands in the file
+# Attributes of edges: the line in the file, or the place where there are no lines, and the vertex that is written
+# first. networkx does not keep the direction of an undirected edge, and the two rows a,b and b,a of a table are two
+# measurements.
+LINE, PLACE, FIRST = "__line__", "__place__", "__first__"
+OF_READERS = (LINE, PLACE, FIRST)
+
+_NUMBER = re.compile(r"[+-]?(\d{1,18}|(\d{1,30}\.\d{0,30}|\.\d{1,30}|\d{1,30}(?=[eE]))([eE][+-]?\d{1,3})?)", re.ASCII)
+
+STATISTICS: dict[str, Callable[[list[Any]], Any]] = {       # topology.repeated
+    "mean": mean, "median": median, "first": lambda values: values[0]}
+
+_ENDS = (("source", "target"), ("from", "to"), ("src", "dst"), ("source", "destination"), ("origin", "destination"))
 
 Reading = tuple[nx.Graph, list[Problem]]
 
 
-def new_graph(directed: bool) -> nx.Graph:
-    """Parallel edges are kept."""
-    return nx.MultiDiGraph() if directed else nx.MultiGraph()
+def new_graph(directed: bool, multigraph: bool = False) -> nx.Graph:
+    """Parallel edges are kept. multigraph: the file says that they are several cables, and not one told twice."""
+    return (nx.MultiDiGraph if directed else nx.MultiGraph)(multigraph=multigraph)
 
 
 def text_of(raw: bytes, what: str) -> tuple[str, list[Problem]]:
@@ -22,3 +38,24 @@ def text_of(raw: bytes, what: str) -> tuple[str, list[Problem]]:
         return raw.decode("utf-8-sig"), []
     except UnicodeDecodeError as error:
         return "", [Problem("", f"byte {error.start}", f"is no UTF-8: expected a {what} file")]
+
+
+def add_edge(graph: nx.Graph, source: object, target: object, data: dict[Any, Any], line: int | str) -> None:
+    """One edge more, whatever is there between the two. line: or the place, in a file that is no lines."""
+    key = graph.add_edge(source, target)
+    graph.edges[source, target, key].update(
+        {**data, FIRST: source, LINE if isinstance(line, int) else PLACE: line})
+
+
+def plain_value(text: str) -> Any:
+    """A number where the text is one: "5" and "5e-3", but not "5 ms"."""
+    if not _NUMBER.fullmatch(text):
+        return text
+    return int(text) if re.fullmatch(r"[+-]?\d+", text, re.ASCII) else float(text)
+
+
+def ends_of(header: Sequence[str]) -> tuple[int, int] | None:
+    """The columns of the two ends of an edge by their names; None: there are none."""
+    names = [name.strip().lower() for name in header]
+    return next(((names.index(one), names.index(other)) for one, other in _ENDS
+                 if names.count(one) == names.count(other) == 1), None)

@@ -37,7 +37,7 @@ class Roles:
         self._taken: dict[int, str] = {}
         self.problems: list[Problem] = []
         self.hosts: list[tuple[int, str, Access]] = []
-        rules = dict(spec.roles) or self._by_attribute()
+        rules = dict(spec.roles) or ({"peer": RoleRule("all")} if spec.matrix is not None else self._by_attribute())
         order = role_order(rules)
         chosen = {role: self._chosen(role, rules[role]) for role in sorted(order, key=lambda r: self._late(rules[r]))}
         self.roles = {role: self._attached(role, rules[role], chosen[role]) for role in order}
@@ -47,7 +47,8 @@ class Roles:
         return rule.rule not in _EXPLICIT
 
     def _by_attribute(self) -> dict[str, RoleRule]:
-        found = dict.fromkeys(str(data["role"]) for _, data in self._graph.nodes(data=True) if data.get("role"))
+        found = dict.fromkeys(str(data["role"]) for _, data in self._graph.nodes(data=True)
+                              if data.get("role") not in (None, ""))
         if not found:
             self._problem("", "none", 'expected roles for vertices, such as {server: {nodes: [...]}, client: {rule: '
                                       'leaves}}, or an attribute "role" of the vertices')

@@ -10,12 +10,16 @@ the targets that are asked for, and resumed for a farther one. Three rules make 
 
 Latencies are those that the topology and the rules give: a fault that changes a latency during the run does not move
 the routes.
+
+Where vertices forward nothing for others there is nothing to search (`Ways`): a route is the one link between the two,
+with the access links of hosts before and behind it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from heapq import heappop, heappush
+from itertools import pairwise
 
 Latency = Callable[[int, int], int]
 Links = Callable[[int], Mapping[int, int]]
@@ -23,6 +27,46 @@ Links = Callable[[int], Mapping[int, int]]
 _NONE, _MANY = -1, -2
 _SELDOM = 32                        # questions for ways from or to neighbours, before a vertex gets a tree
 _FEW = 64                           # links out of a vertex that are looked at together
+
+
+class Ways:
+    """The routes of a topology that lists its links. forward, places: as of `emul.network.graph.topology.Topology`."""
+
+    def __init__(self, vertices: int, neighbours: Callable[[int], Iterable[int]], linked: Callable[[int, int], bool],
+                 latency_ns: Latency, forward: bool, places: Mapping[int, int]):
+        self._shortest = ShortestPaths(vertices, neighbours, latency_ns)
+        self._linked = linked
+        self._latency_ns = latency_ns
+        self._forward = forward
+        self._places = places
+
+    def route(self, u: int, v: int) -> tuple[int, ...] | None:
+        """The vertices from u to v, both included; None where v cannot be reached."""
+        return self._direct(u, v) if self._is_direct(u, v) else self._shortest.route(u, v)
+
+    def latency_ns(self, u: int, v: int) -> int | None:
+        """The sum of the latencies on the route; None where v cannot be reached."""
+        if not self._is_direct(u, v):
+            return self._shortest.latency_ns(u, v)
+        route = self._direct(u, v)
+        return None if route is None else sum(self._latency_ns(a, b) for a, b in pairwise(route))
+
+    def _is_direct(self, u: int, v: int) -> bool:
+        """True if no search is needed: nobody forwards, or both are at one place, which has a link to itself."""
+        if not self._forward:
+            return True
+        place = self._places.get(u, u)
+        return u != v and place == self._places.get(v, v) and self._linked(place, place)
+
+    def _direct(self, u: int, v: int) -> tuple[int, ...] | None:
+        """From host to place, over the link between the two places, and on to the host; (u,) for u itself."""
+        if u == v:
+            return (u,)
+        a, b = self._places.get(u, u), self._places.get(v, v)
+        if a != b and not self._linked(a, b):
+            return None
+        between = (a, b) if self._linked(a, b) else (a,)        # a place's link to itself: between two of its hosts
+        return (*((u,) if u != a else ()), *between, *((v,) if v != b else ()))
 
 
 class ShortestPaths:

@@ -87,15 +87,30 @@ class RoleRule:
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """A file of what was measured between sites. unit: of bare numbers; values: what latencies are. None: as the file
+    says, else round trips in ms, and rates in Mbit/s."""
+
+    file: Path
+    unit: str | None = None
+    values: Literal["round_trip", "one_way"] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TopologySpec:
-    """Exactly one of `generator`, `file` (GraphML, GML, JSON, edge list), `graph` (networkx) and `constellation`, with
-    what it needs.
+    """Exactly one of `generator`, `file` (GraphML, GML, JSON, edge list, table), `matrix`, `graph` (networkx) and
+    `constellation`, with what it needs.
 
     generator: "star" or "star_mesh" with `clients` and `servers`, "complete" with `peers`; the SHAPES with their
         `sizes` ({"rows": 3, ...}) and either `roles` or `clients` and `servers` or `peers`. `extent_km`: the side of
         the square in which a shape lies.
-    roles: for `file`, `graph` and shapes; empty means the vertices' own attribute "role".
+    matrix, rates: latencies and rates between any two sites, from end to end (`emul.network.graph.matrix`).
+    roles: for `file`, `matrix`, `graph` and shapes; empty means the vertices' own attribute "role", and of a matrix
+        that all sites are peers.
     latency, capacity: rules for links for which the file states none, see `Distance` and `Capacity`.
+    forward: false, and no vertex passes on messages of others, so that they take the one link between two. None:
+        true, but for a matrix.
+    repeated: what counts of several rows of one pair and direction: "mean", "median" or "first"; None: an error.
     dialect: the tool whose attributes and units a file uses, see `emul.network.graph.attributes`.
     line: of the topology in its scenario, for error messages.
     """
@@ -114,6 +129,20 @@ class TopologySpec:
     capacity: Capacity | None = None
     dialect: str | None = None
     constellation: ConstellationSpec | None = None
+    forward: bool | None = None
+    repeated: Literal["mean", "median", "first"] | None = None
+    matrix: Measured | None = None
+    rates: Measured | None = None
+
+    @property
+    def forwards(self) -> bool:
+        return self.matrix is None if self.forward is None else self.forward
+
+    @property
+    def where(self) -> str:
+        """The file that says what is linked; "topology" where there is none."""
+        file = self.file if self.matrix is None else self.matrix.file
+        return "topology" if file is None else str(file)
 
 
 class Topology(Protocol):
@@ -121,8 +150,11 @@ class Topology(Protocol):
 
     names: list[str]
     roles: dict[str, list[int]]
+    where: str                                  # its file, for messages; else "topology" or "graph"
     unused: Mapping[tuple[str, str], int]       # ("edges" or "vertices", attribute) -> how many have it for nothing
     varies: bool                                # true if some stated latency is drawn for each message
+    forward: bool                               # false: a vertex passes on only what its own hosts send or get
+    places: Mapping[int, int]                   # host on an access link -> the vertex that it is attached to
 
     def linked(self, u: int, v: int) -> bool:
         """True if there is a link u -> v."""
@@ -160,9 +192,12 @@ _GENERATED = LinkParameters(latency_ns=0)
 class Generated:
     """`hubs` vertices linked with every vertex, and the others linked with each other only if `mesh`."""
 
-    def __init__(self, names: list[str], roles: dict[str, list[int]], hubs: int, mesh: bool):
+    def __init__(self, names: list[str], roles: dict[str, list[int]], hubs: int, mesh: bool, forward: bool = True):
         self.names = names
         self.roles = roles
+        self.forward = forward
+        self.where = "topology"
+        self.places: Mapping[int, int] = {}
         self.hubs = hubs
         self.mesh = mesh
         self.unused: Mapping[tuple[str, str], int] = {}
@@ -212,12 +247,14 @@ class Generated:
     def warnings(self, mentioned: Mentioned) -> list[str]:
         return []
 
-    def route(self, u: int, v: int, latency_ns: Any) -> tuple[int, ...]:
-        """The link, or through the hub of the least latency (ties: the lowest id). No search."""
+    def route(self, u: int, v: int, latency_ns: Any) -> tuple[int, ...] | None:
+        """The link, or through the hub of the least latency (ties: the lowest id); None: no hub forwards. No search."""
         if u == v:
             return (u,)
         if self.linked(u, v):
             return u, v
+        if not self.forward:
+            return None
         hub = min(range(self.hubs), key=lambda h: (latency_ns(u, h) + latency_ns(h, v), h))
         return u, hub, v
 
@@ -249,7 +286,7 @@ def generated(spec: TopologySpec) -> Generated:
     servers = numbered_servers(spec.servers)
     names = servers + numbered("client", spec.clients)
     roles = {"server": list(range(len(servers))), "client": list(range(len(servers), len(names)))}
-    return Generated(names, roles, hubs=len(servers), mesh=spec.generator == "star_mesh")
+    return Generated(names, roles, len(servers), spec.generator == "star_mesh", spec.forwards)
 
 
 def numbered_servers(count: int) -> list[str]:
