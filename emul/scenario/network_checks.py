@@ -28,6 +28,7 @@ from emul.scenario.faults import Slow
 from emul.scenario.group_checks import lacking, overruled, sound_groups, unknown_in_rules, unknown_mark
 from emul.scenario.network import NetworkUse
 from emul.scenario.sections import SoundParts
+from emul.scenario.topology import key_of_file
 from emul.scenario.wording import MISSING, Finding, Path, Verdicts, nearest, shown
 
 
@@ -258,13 +259,6 @@ def _of_topology(problem: Problem, topology: TopologySpec, file: str) -> Finding
     said = ": ".join(part for part in (problem.place, problem.found, problem.expected) if part)
     key = key_of_file(topology, file)
     return key, "" if len(key) == 1 else file.rpartition("/")[2], line + said
-
-
-def key_of_file(topology: TopologySpec, file: str) -> Path:
-    """The key of the scenario that names that file of its topology."""
-    if topology.matrix is not None:
-        return "topology", "matrix" if file == str(topology.matrix.file) else "rates"
-    return ("topology",) if topology.file is None else ("topology", "file")
 
 
 # --- names of nodes -------------------------------------------------------------------------------------------------

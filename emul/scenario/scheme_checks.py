@@ -19,10 +19,10 @@ from emul.scenario.attacks import AttackSpec, NamedAttack
 from emul.scenario.compress import cannot_compress
 from emul.scenario.labels import COMPRESS, label_of
 from emul.scenario.labels import parameters as own_parameters
-from emul.scenario.network_checks import key_of_file
 from emul.scenario.params import check_params
 from emul.scenario.placing import Placed, chart_for, islands, node_speeds, placed_or_wrong
 from emul.scenario.sections import SoundParts
+from emul.scenario.topology import key_of_file
 from emul.scenario.untrained import SKIP, cannot_skip, needs_training
 from emul.scenario.wording import Finding, Path, Verdicts, nearest, shown
 

@@ -26,6 +26,7 @@ from emul.scenario.values import (
     whole,
 )
 from emul.scenario.wording import MISSING, Finding
+from emul.scenario.wording import Path as Place
 
 ROLE_RULES = ("nodes", "attribute", "highest_betweenness", "leaves", "all", "random")
 _COUNTS = ("clients", "servers", "peers")
@@ -197,6 +198,13 @@ def _measured(written: MeasuredFile | None, base: Path) -> Measured | None:
 
 def _access(link: AccessLink | None) -> Access | None:
     return None if link is None else Access(link.latency, cast(Any, link.bandwidth))
+
+
+def key_of_file(topology: TopologySpec, file: str) -> Place:
+    """The key of the scenario that names that file of its topology."""
+    if topology.matrix is not None:
+        return "topology", "matrix" if file == str(topology.matrix.file) else "rates"
+    return ("topology",) if topology.file is None else ("topology", "file")
 
 
 def topology_document(spec: TopologySpec) -> dict[str, object]:
