@@ -90,7 +90,7 @@ class Network:
         self._least_out: dict[object, int] = {}    # vertex, or kind of vertices -> least latency of the links out of it
         self._flows: Flows | None = None
         self._ways = Ways(len(self.names), topology.neighbours, topology.linked, self._typical_ns, topology.forward,
-                          topology.places)
+                          topology.place_of)
         self.earliest: EarliestRoutes | None = None     # routes by the time; None: those of `route`, whatever the time
         if contacts is not None and contacts.routes == "earliest":
             self.earliest = EarliestRoutes(len(self.names), topology.neighbours, self._crossing)

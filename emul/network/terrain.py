@@ -31,7 +31,7 @@ def chart(network: Network, vertices: Sequence[int]) -> PlainDict:
     """The topology as plain values. vertices: node -> vertex.
 
     hubs, mesh: of a topology that lists no links. links: of one that does: source, target and latency of each.
-    forward, places: as the topology has them, the latter as hosts and their places.
+    forward, place_of: as the topology has them, the latter as hosts and their places.
     said: bit of a rule -> latency that it says, ns. masks: the pairs of masks that occur; classes: vertex -> its pair.
     contacts: of each link that a plan names source, target, latency and number of contacts; plan: beginnings, ends and
     rates of all these contacts, one link after the other.
@@ -41,7 +41,8 @@ def chart(network: Network, vertices: Sequence[int]) -> PlainDict:
     distinct = {pair: number for number, pair in enumerate(dict.fromkeys(pairs))}
     found = {"vertices": _packed(vertices), "classes": _packed([distinct[pair] for pair in pairs]),
              "masks": [[format(mask, "x") for mask in pair] for pair in distinct], "said": said,
-             "forward": topology.forward, "places": [_packed([*topology.places]), _packed([*topology.places.values()])]}
+             "forward": topology.forward,
+             "place_of": [_packed([*topology.place_of]), _packed([*topology.place_of.values()])]}
     planned = network.planned.links
     if planned:
         found |= {"contacts": [_packed(column) for column in zip(*(
@@ -124,7 +125,7 @@ class Terrain:
             self._stars = Generated([""] * len(self._classes), {}, chart["hubs"], chart["mesh"], chart["forward"])
         self._forward: bool = chart["forward"]
         self._ways = Ways(len(self._classes), self._neighbours, lambda u, v: (u, v) in self._given, self._latency_ns,
-                          self._forward, dict(zip(*map(_unpacked, chart["places"]), strict=True)))
+                          self._forward, dict(zip(*map(_unpacked, chart["place_of"]), strict=True)))
 
     def neighbours(self, node: int) -> list[int]:
         """The nodes to which a way leads on which no other node lies, ascending."""

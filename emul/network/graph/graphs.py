@@ -47,11 +47,11 @@ class GraphTopology:
 
     def __init__(self, names: list[str], roles: dict[str, list[int]], given: dict[Ends, LinkParameters],
                  positions: Positions, unused: Counter[tuple[str, str]], silent: set[Ends], measured: bool, where: str,
-                 forward: bool, places: Mapping[int, int], notes: Sequence[str]):
+                 forward: bool, place_of: Mapping[int, int], notes: Sequence[str]):
         self.names = names
         self.roles = roles
         self.forward = forward
-        self.places = places
+        self.place_of = place_of
         self._notes = notes
         self.positions = positions
         self.unused: Mapping[tuple[str, str], int] = unused
@@ -202,10 +202,10 @@ class _TopologyBuilder:
         self._problems += self._chosen.problems
         if self._problems:
             raise TopologyError(self._where, self._problems)
-        places = self._attach(caps)
+        place_of = self._attach(caps)
         return GraphTopology(self._names, self._chosen.roles, self._given, self._positions, self._attributes.unused,
                              self._silent, self._spec.latency is not None, self._where, self._spec.forwards,
-                             places, self._notes)
+                             place_of, self._notes)
 
     def _used(self) -> list[str]:
         """The attributes that are read elsewhere than by `Attributes`."""
@@ -350,17 +350,17 @@ class _TopologyBuilder:
         """The hosts of roles with `access`, each a vertex with one link, at the position of its place. Returns that."""
         wanted = self._names + [name for _, name, _ in self._chosen.hosts]
         points = list(self._positions.points)
-        places: dict[int, int] = {}
+        place_of: dict[int, int] = {}
         for host, (place, _, access) in enumerate(self._chosen.hosts, len(self._names)):
             points.append(points[place])
-            places[host] = place
+            place_of[host] = place
             for ends, own in (((place, host), "host_down"), ((host, place), "host_up")):
                 self._given[ends], silent = self._access(access, caps[place].get(own))
                 if silent:
                     self._silent.add(ends)
         self._names = _unique(wanted)
         self._positions = Positions(tuple(points), self._positions.plane)
-        return places
+        return place_of
 
     def _access(self, access: Access, own_bps: int | None) -> tuple[LinkParameters, bool]:
         """(the link of a host, whether nobody states its bandwidth). own_bps: of each host of its place."""

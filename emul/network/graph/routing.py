@@ -30,15 +30,15 @@ _FEW = 64                           # links out of a vertex that are looked at t
 
 
 class Ways:
-    """The routes of a topology that lists its links. forward, places: as of `emul.network.graph.topology.Topology`."""
+    """The routes of a topology that lists its links. forward, place_of: as `Topology` has them."""
 
     def __init__(self, vertices: int, neighbours: Callable[[int], Iterable[int]], linked: Callable[[int, int], bool],
-                 latency_ns: Latency, forward: bool, places: Mapping[int, int]):
+                 latency_ns: Latency, forward: bool, place_of: Mapping[int, int]):
         self._shortest = ShortestPaths(vertices, neighbours, latency_ns)
         self._linked = linked
         self._latency_ns = latency_ns
         self._forward = forward
-        self._places = places
+        self._place_of = place_of
 
     def route(self, u: int, v: int) -> tuple[int, ...] | None:
         """The vertices from u to v, both included; None where v cannot be reached."""
@@ -55,14 +55,14 @@ class Ways:
         """True if no search is needed: nobody forwards, or both are at one place, which has a link to itself."""
         if not self._forward:
             return True
-        place = self._places.get(u, u)
-        return u != v and place == self._places.get(v, v) and self._linked(place, place)
+        place = self._place_of.get(u, u)
+        return u != v and place == self._place_of.get(v, v) and self._linked(place, place)
 
     def _direct(self, u: int, v: int) -> tuple[int, ...] | None:
         """From host to place, over the link between the two places, and on to the host; (u,) for u itself."""
         if u == v:
             return (u,)
-        a, b = self._places.get(u, u), self._places.get(v, v)
+        a, b = self._place_of.get(u, u), self._place_of.get(v, v)
         if a != b and not self._linked(a, b):
             return None
         between = (a, b) if self._linked(a, b) else (a,)        # a place's link to itself: between two of its hosts

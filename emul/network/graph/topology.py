@@ -154,7 +154,7 @@ class Topology(Protocol):
     unused: Mapping[tuple[str, str], int]       # ("edges" or "vertices", attribute) -> how many have it for nothing
     varies: bool                                # true if some stated latency is drawn for each message
     forward: bool                               # false: a vertex passes on only what its own hosts send or get
-    places: Mapping[int, int]                   # host on an access link -> the vertex that it is attached to
+    place_of: Mapping[int, int]                 # host on an access link -> the vertex that it is attached to
 
     def linked(self, u: int, v: int) -> bool:
         """True if there is a link u -> v."""
@@ -197,7 +197,7 @@ class Generated:
         self.roles = roles
         self.forward = forward
         self.where = "topology"
-        self.places: Mapping[int, int] = {}
+        self.place_of: Mapping[int, int] = {}
         self.hubs = hubs
         self.mesh = mesh
         self.unused: Mapping[tuple[str, str], int] = {}
