@@ -361,11 +361,14 @@ def test_a_rate_that_stays_while_messages_are_under_way_is_that_rate_whatever_it
 
 
 @by_sharing
-@pytest.mark.parametrize("first_bps", [None, 10**8])
+@pytest.mark.parametrize("first_bps", [None, 10**8, 0])
 @pytest.mark.parametrize("traced", [True, False], ids=["trace", "faults"])
 def test_messages_in_one_train_end_when_their_own_bytes_are_through(sharing: str, first_bps: int | None,
                                                                     traced: bool) -> None:
-    """Bytes in a queue, one after the other, at the rates that the link has; the window is never in the way."""
+    """Bytes in a queue, one after the other, at the rates that the link has; the window is never in the way.
+
+    first_bps: of the link before it; 0: there is none.
+    """
     for seed in range(10):
         draw = Random(seed)
         steps = [(0, 10**6), (draw.randint(200, 900) * MS, draw.choice([3 * 10**5, 10**7])),
@@ -374,8 +377,9 @@ def test_messages_in_one_train_end_when_their_own_bytes_are_through(sharing: str
         flows = Flows(sharing)
         link = link_of(flows, steps, traced, initial_window=10_000)
         own = FlowLink(flows, flows.link(first_bps), 0, 1, 0, first_bps, None, HEADERS, MSS, link.stack)
+        row = [link] if first_bps == 0 else [own, link]
         for number, size in enumerate(sizes):
-            flows.start(0, number, size, True, [own, link], 10 * MS, (0, 2))
+            flows.start(0, number, size, True, row, 10 * MS, (row[0].src, 2))
         found = drive(flows, link, [] if traced else steps[1:])
         expected = 0.0
         for number, size in enumerate(sizes):

@@ -339,6 +339,23 @@ class TcpConnection:
 
     # --- what becomes of it ---
 
+    def whole_before(self, packet: int, known: int) -> list[Any]:
+        """The items that are there once all packets of the train under way before this number are, whatever becomes of
+        the others: of messages of which no link loses anything, while nothing is missing. known: so many were told."""
+        train = self.train
+        assert train is not None
+        found: list[Any] = []
+        if self._holes or train.again:
+            return found
+        at = self._ends[known - 1] if known else train.first
+        for place in range(known, len(self._messages)):
+            message = self._messages[place]
+            if message.end > packet or (message.fates is not None and message.fates.clear() < message.end - at):
+                break
+            found.append(message.item)
+            at = message.end
+        return found
+
     def lose(self, dropped: Sequence[int] = ()) -> list[Completed]:
         """The fates of the train that has begun, of which a queue dropped some positions. Returns what it completes."""
         train = self.train

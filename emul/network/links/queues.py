@@ -249,6 +249,7 @@ class _Track:
     pieces: int                         # those that have not come to the last queue
     start_ns: float = inf
     there: list[InQueue] = field(default_factory=list)      # those that have
+    ended: int = 0                      # messages of it whose end is known, before all of it has come there
     dropped: list[int] = field(default_factory=list)
     # when it comes, piece, positions: what TCP holds back from the queue of the sender's own link, the next one last
     waiting: list[tuple[float, TrainPart, range]] = field(default_factory=list)
@@ -480,6 +481,7 @@ class QueueSenders(Senders):
                 return
             track.start_ns = min(track.start_ns, piece.start_ns)
             track.there.append(piece)
+            self._ends_in(now, track, piece, queue)
         track.pieces -= 1
         if not track.pieces:
             packets = track.train.packets
@@ -498,20 +500,43 @@ class QueueSenders(Senders):
         part = TrainPart(len(piece.alive), piece.end_ns - piece.start_ns, 1)
         self._hop(piece.track, piece.route, piece.place + 1, part, piece.alive, now)
 
+    def _ends_in(self, now: int, track: _Track, piece: _Piece, queue: TrainQueue) -> None:
+        """Plan the ends of the messages that end in a piece which has come to the last queue. What is behind it may
+        come much later: a train can be as long as all that its sender has to say."""
+        sender, train = track.sender, track.train
+        if track.dropped:
+            return
+        ended = sender.connection.whole_before(train.first + piece.alive[-1] + 1, track.ended)
+        if not ended:
+            return
+        track.ended += len(ended)
+        pieces, before = [], train.first + piece.alive[0]
+        for message in ended:
+            pieces.append((sender.bytes_between(before, message.end), [message]))
+            before = message.end
+        self._plan_ends(now, track, pieces, [piece], queue)
+
+    def _plan_ends(self, now: int, track: _Track, pieces: list[tuple[float, list[SentMessage]]],
+                   parts: Sequence[InQueue], queue: TrainQueue) -> None:
+        """The connection hears of the train by itself: only its messages end here."""
+        start, end, size = parts[0].start_ns, parts[-1].end_ns, sum(piece[0] for piece in pieces)
+        served = ServedTrain(start, start, start, end, size, 0.0, track.sender, track.train, pieces, told=True,
+                             parts=parts)
+        queue.followers = [other for other in queue.followers if other.end_ns > now]
+        queue.followers.append(served)
+        self._plan(now, served, queue)
+
     def _all_there(self, now: int, track: _Track, s: float, queue: TrainQueue) -> None:
         """All pieces of a train have come to the last queue, or were dropped: all is known of it."""
         sender, connection, train = track.sender, track.sender.connection, track.train
-        pieces = sender.cut(train, connection.lose(sorted(track.dropped)), track.dropped)
-        size = sum(piece[0] for piece in pieces)
+        ended = connection.lose(sorted(track.dropped))[track.ended:]
+        pieces = sender.cut(train, ended, track.dropped) if ended or train.again else []
         if not track.there:
             self._follow(now, sender, connection.served(now, now, s))
             return
         start, end = min(track.start_ns, now) if track.start_ns == inf else track.start_ns, track.there[-1].end_ns
-        served = ServedTrain(start, start, start, end, size, 0.0, sender, train, pieces, s, told=True,
-                             parts=track.there)
-        queue.followers = [other for other in queue.followers if other.end_ns > now]
-        queue.followers.append(served)
-        self._plan(now, served, queue)
+        if ended:
+            self._plan_ends(now, track, pieces, track.there, queue)
         if end == inf:                              # as if it went on at once: the next train waits as this one does
             end = now + train.survivors * s
         stalled = stalled_ns([queue.stalls(start, end) for queue in track.route], start, end)
