@@ -15,7 +15,7 @@ from emul.kernel.calendar import FAULT, NETWORK, TIMER, Calendar
 from emul.network import LinkRule, TopologySpec
 from emul.roles import Message, Node
 from emul.scenario import Crash, LinkDown, Stop
-from emul.testing import MS, Shuffled, run_world
+from emul.testing import MS, Shuffled, run_text, run_world
 
 HERE = Path(__file__).name
 
@@ -378,3 +378,35 @@ def test_many_nodes_at_one_instant_are_no_loop(monkeypatch: pytest.MonkeyPatch) 
                 node.send(node.server, Answer())
 
     run_world({"server": server, "client": client}, clients=200)
+
+ASYNCHRONOUS = """
+emul: 1
+name: asynchronous
+seed: 7
+topology: {generator: star, clients: 40}
+links: [{match: "*", latency: {distribution: uniform, mean: 25 ms, jitter: 15 ms}, bandwidth: 10 Mbit/s}]
+task: {data: {set: digits}, partition: iid, model: logistic, solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
+training: skip
+compute: {mode: zero}
+schemes: [{name: fedasync}]
+stop: {rounds: 40}
+"""
+
+
+
+def test_what_waits_for_a_busy_node_does_not_go_to_and_fro_at_each_of_its_answers(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    added = 0
+
+    def counted(calendar: Calendar, time: int, entry: Any) -> None:
+        nonlocal added
+        added += 1
+        add(calendar, time, entry)
+    add = Calendar.add
+    monkeypatch.setattr(Calendar, "add", counted)
+    a_message = []
+    for clients in (40, 160):
+        before = added
+        ran = run_text(ASYNCHRONOUS, f"topology.clients={clients}", f"stop.rounds={clients}")
+        a_message.append((added - before) / sum(map(len, ran.payloads.values())))
+    assert a_message[1] < 1.2 * a_message[0]            # 34 to 11 where all were entered again
