@@ -379,6 +379,7 @@ def test_many_nodes_at_one_instant_are_no_loop(monkeypatch: pytest.MonkeyPatch) 
 
     run_world({"server": server, "client": client}, clients=200)
 
+
 ASYNCHRONOUS = """
 emul: 1
 name: asynchronous
