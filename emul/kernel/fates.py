@@ -32,10 +32,12 @@ def matches(node: KNode, patience: Patience, copy: Copy) -> bool:
 
 def take_from_inbox(node: KNode, patience: Patience) -> bool:
     """Move what the wait asks for out of the inbox, in order of arrival. True: it is all there."""
-    rest = []
-    for copy in node.inbox:
-        if (len(patience.got) < patience.need and (patience.sources is None or copy.source not in patience.got)
-                and matches(node, patience, copy)):
+    rest: list[Copy] = []
+    for place, copy in enumerate(node.inbox):
+        if len(patience.got) >= patience.need:      # a server that takes them one by one has thousands behind the first
+            rest += node.inbox[place:]
+            break
+        if (patience.sources is None or copy.source not in patience.got) and matches(node, patience, copy):
             patience.take(copy)
         else:
             rest.append(copy)

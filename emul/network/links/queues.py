@@ -501,8 +501,8 @@ class QueueSenders(Senders):
         self._hop(piece.track, piece.route, piece.place + 1, part, piece.alive, now)
 
     def _ends_in(self, now: int, track: _Track, piece: _Piece, queue: TrainQueue) -> None:
-        """Plan the ends of the messages that end in a piece which has come to the last queue. What is behind it may
-        come much later: a train can be as long as all that its sender has to say."""
+        """Plan the ends of the messages that end in a piece which has come to the last queue. The end of the train may
+        come there much later: it can be as long as all that its sender has written."""
         sender, train = track.sender, track.train
         if track.dropped:
             return
