@@ -97,7 +97,7 @@ def test_a_latency_is_what_it_says_and_comes_back_from_yaml(text, spec):
     ("outage", "{model: trace, file: x, loop: 1}", "outage.loop  1  expected true or false"),
     ("latency", "20", "latency  20  expected a duration such as 20 ms or 1 h: the unit is missing"),
     ("latency", "{distribution: gauss}", 'latency.distribution  "gauss"  unknown distribution; there are: uniform, '
-     "normal, pareto, paretonormal, lognormal, empirical"),
+     "normal, pareto, paretonormal, lognormal, empirical, trace"),
     ("latency", "{distribution: normal, mean: 1 ms}", "latency.jitter  missing  is needed by distribution: normal"),
     ("latency", "{distribution: normal, mean: 1 ms, jitter: 1 ms, sigma: 1}",
      "latency.sigma  1  is not used by distribution: normal"),
