@@ -19,7 +19,7 @@ from small_scenario import SMALL
 from emul import cli, engine
 from emul.base.errors import InputError, TooFewClients
 from emul.base.tracebacks import told
-from emul.engine.keeping import unfinished_like
+from emul.engine.keeping import Command, unfinished_like
 from emul.engine.reopening import reopen
 from emul.learning.names import PluginError, add_folder_of
 from emul.record import report, rundir
@@ -27,6 +27,7 @@ from emul.record.journal import Journal, RecordError
 from emul.record.load import load_run
 from emul.registry import attacks, schemes
 from emul.scenario import loads
+from emul.store.segments import SUFFIX
 from emul.testing import drive
 
 RAN = "open(__file__ + '.ran', 'w').close()\n"          # a module that leaves a mark when it is imported
@@ -169,6 +170,15 @@ def test_nothing_is_written_to_a_run_directory_with_links_or_pipes(tmp_path: Pat
     expected = "models/n: is " + ("a pipe" if kind == "pipe" else "a link, to ")
     with pytest.raises(RecordError, match=expected), rundir.RunDirectory(run).claimed():
         pass
+
+
+def test_a_command_of_a_stranger_names_no_folder_for_trainings(tmp_path: Path) -> None:
+    named = Command("", store=str(tmp_path / "home"))
+    assert named.keeping.store is None
+    (tmp_path / "home").mkdir()
+    assert named.keeping.store is None
+    (tmp_path / "home" / f"1{SUFFIX}").touch()
+    assert named.keeping.store == tmp_path / "home"
 
 
 # --- names ------------------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from emul.record.journal import RecordError
 from emul.record.rundir import COMMAND, INCOMPLETE, SCENARIO, TRAININGS, RunDirectory
 from emul.scenario import Scenario
 from emul.store import LIMIT_BYTES
+from emul.store.segments import SUFFIX
 
 _log = logging.getLogger(__name__)
 
@@ -94,7 +95,11 @@ class Command:
 
     @property
     def keeping(self) -> Keeping:
-        return Keeping(Path(self.store) if self.store else None, self.keep, [Path(p) for p in self.what_if])
+        store = Path(self.store) if self.store else None
+        if store is not None and not any(store.glob(f"*{SUFFIX}")):     # else a stranger's command writes anywhere
+            _log.warning("%s: is no store of trainings: the run keeps its own", store)
+            store = None
+        return Keeping(store, self.keep, [Path(p) for p in self.what_if])
 
 
 def read_command(directory: Path) -> Command:

@@ -82,7 +82,7 @@ def compare(given: scenario.Given, where: Where, *, schemes: Sequence[str] = (),
 
     from emul.study import text  # a circle: the text of a comparison reads what is compared here
 
-    with opened(out, "compare", base.name):
+    with opened(out, base.name):
         study = complete(out, found, where, save)
         curves = tables.curves(out, study.runs)
         results = tables.results(out, study.runs)

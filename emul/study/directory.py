@@ -46,16 +46,13 @@ class Failure:
 
 
 @contextlib.contextmanager
-def opened(path: Path, kind: str, name: str) -> Iterator[None]:
-    """Make the directory of a study of this kind and scenario if need be, and keep others out. Raises StudyError, also
-    for the directory of another one, whose tables would be replaced."""
+def opened(path: Path, name: str) -> Iterator[None]:
+    """Make the directory of a study of this scenario if need be, and keep others out. Raises StudyError, also for the
+    directory of another scenario's, whose tables would be replaced."""
     if path.is_dir() and any(path.iterdir()) and not (path / STUDY).is_file() and not (path / CELLS).is_dir():
         raise StudyError(f"{path}: holds something else than a study; choose another --out")
-    if (path / STUDY).is_file():
-        before = read_study(path)
-        if (before.get("kind"), before.get("scenario")) != (kind, name):
-            raise StudyError(f"{path}: holds the {before.get('kind')} of {before.get('scenario')}, not the {kind} of "
-                             f"{name}; choose another --out")
+    if (path / STUDY).is_file() and (before := read_study(path).get("scenario")) != name:
+        raise StudyError(f"{path}: holds a study of {before}, not of {name}; choose another --out")
     (path / CELLS).mkdir(parents=True, exist_ok=True)
     with (path / _LOCK).open("w") as lock:
         try:

@@ -132,7 +132,7 @@ def suite(where: Where, *, schemes: Sequence[str | Mapping[str, Any]] = (), more
         write_table(out, "results", frame)
         write_study(out, KIND, f"suite {found.version}", {}, seeds, runs, failed, {**asked, **(said or {})})
 
-    with opened(out, KIND, f"suite {found.version}"):
+    with opened(out, f"suite {found.version}"):
         missing = 0
         if collected:
             collect(out, plan, collected)

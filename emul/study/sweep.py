@@ -41,7 +41,7 @@ def sweep(given: scenario.Given, where: Where, *, grid: Mapping[str, Sequence[ob
         write_table(out, "results", tables.results(out, runs, list(grid)))
         write_study(out, "sweep", base.name, grid, [base.seed] if seeds is None else seeds, runs, failed)
 
-    with opened(out, "sweep", base.name):
+    with opened(out, base.name):
         if not collected:
             return complete(out, found, where, save, table)
         collect(out, found, collected)

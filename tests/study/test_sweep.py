@@ -154,13 +154,13 @@ def test_the_folder_of_another_study_is_left_alone(small: Path, inside: Inside) 
     before = (study.path / "study.json").read_bytes()
     other = small.with_name("other.yaml")
     other.write_text(small.read_text().replace("name: small", "name: other"))
-    with pytest.raises(StudyError, match=r"holds the sweep of small, not the sweep of other; choose another --out$"):
+    with pytest.raises(StudyError, match=r"holds a study of small, not of other; choose another --out$"):
         sweep(other, inside(), seeds=[0], out=study.path)
     assert (study.path / "study.json").read_bytes() == before
 
 
 def test_two_processes_cannot_work_on_one_study(small: Path, inside: Inside) -> None:
-    with opened(Path("study"), "sweep", "small"), \
+    with opened(Path("study"), "small"), \
             pytest.raises(StudyError, match=r"^study: another process works on this study$"):
         sweep(small, inside(), out=Path("study"))
 
