@@ -139,6 +139,6 @@ def test_a_name_with_characters_of_patterns_can_be_written_as_it_stands():
     graph = nx.Graph([("Rome [1]", "Oslo"), ("Rome 1", "Oslo")])
     spec = TopologySpec(graph=graph, roles={"client": RoleRule("all")})
     network = build(spec, [LinkRule("*", latency_ns=1), LinkRule("Rome [1]->Oslo", latency_ns=5)], 7)
-    assert pairs(network, lambda p: p.latency_ns == 5) == {("Rome [1]", "Oslo"), ("Rome 1", "Oslo")}
+    assert pairs(network, lambda p: p.latency_ns == 5) == {("Rome [1]", "Oslo")}
     network = build(spec, [LinkRule("*", latency_ns=1), LinkRule("Rome [[]1]->Oslo", latency_ns=5)], 7)
     assert pairs(network, lambda p: p.latency_ns == 5) == {("Rome [1]", "Oslo")}

@@ -144,7 +144,7 @@ did you mean Mbit/s or MB/s?
     ({"topology": "{generator: sta, clients: 3}"},
      'line 11  topology.generator  "sta"  unknown generator; did you mean "star"?'),
     ({"topology": "{generator: star, clients: 3, file: x}"},
-     "line 11  topology  generator, file  expected one of generator, file, constellation"),
+     "line 11  topology  generator, file  expected one of generator, file, matrix, constellation"),
     ({"topology": "{generator: complete, peers: 3, clients: 3}"},
      'line 11  topology.clients  3  is not used by the generator "complete"'),
     ({"topology": "{file: x, roles: {client: {rule: leaves, attribute: r}}}"},
