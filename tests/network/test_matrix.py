@@ -205,10 +205,10 @@ def test_a_file_without_forwarding_has_only_its_links(tmp_path):
 
 def test_the_tables_of_the_page_are_one_network(tmp_path):
     page = (Path(__file__).resolve().parents[2] / "docs" / "measured-networks.md").read_text(encoding="utf-8")
-    tables = [block for block in re.findall(r"^```\n(.*?)^```$", page, re.MULTILINE | re.DOTALL) if "Riga" in block]
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    tables = [block for language, block in blocks if not language]
     assert len(tables) == 2
     for text in tables:
         net = network(tmp_path, text)
-        assert net.names == ["Riga", "Oulu", "Kiel"]
         assert [rtt_ns(net, *pair) for pair in (("Riga", "Oulu"), ("Riga", "Kiel"), ("Kiel", "Oulu"))] == [
             14_200_000, 31_000_000, 40_000_000]

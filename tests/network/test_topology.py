@@ -143,7 +143,8 @@ def test_a_generator_that_cannot_be_is_refused_with_all_that_is_wrong(spec, expe
 def test_a_topology_is_one_thing(spec, found):
     with pytest.raises(NetworkError) as caught:
         build(spec, [], 7)
-    assert str(caught.value) == f"topology: expected one of generator, file, matrix, graph, constellation; found {found}"
+    assert str(caught.value) == (
+        f"topology: expected one of generator, file, matrix, graph, constellation; found {found}")
 
 
 def test_stars_need_no_networkx():
