@@ -497,7 +497,7 @@ SCHEMAS: dict[str, dict[str, str]] = {name: dict(one.split(":") for one in said.
     "computations": "node:int name:text role:text label:text round:int start_ns:int cost_ns:int end_ns:int? work:float "
                     "finished:bool declared:bool activity:int lane:int",
     "timings": "node:int name:text role:text label:text work:float cpu_ns:int",
-    "network": "source:text destination:text what:text round:int? k:int? start_ns:int? end_ns:int? value:float "
+    "network": "source:text destination:text what:text round:int? k:int? start_ns:int? end_ns:int? value:float? "
                "sender:text? receiver:text?",
     "energy": "node:int name:text role:text device:text? kind:text? up_s:float compute_s:float send_s:float "
               "receive_s:float idle_j:float compute_j:float send_j:float receive_j:float joules:float "
