@@ -74,7 +74,7 @@ def read(spec: Mapping[str, Any], notes: list[str] | None = None) -> Arrays:
     first = next(iter(files))
     names = tables[first].rows.column_names
     others, y = _names(spec.get("columns")), spec["y"]
-    inputs = _names(spec.get("x")) or [name for name in names if name not in (y, *others)]
+    inputs = [name for name in names if name not in (y, *others)] if spec.get("x") is None else _names(spec["x"])
     categories, rule = _names(spec.get("categories")), spec.get("missing") or MISSING[0]
     for name in categories:
         if name not in (*inputs, *others, y):
@@ -87,7 +87,7 @@ def read(spec: Mapping[str, Any], notes: list[str] | None = None) -> Arrays:
             if rule == "refuse" or (rule == "mean" and name not in inputs):
                 cure = "such a row can be left out: missing: drop" + ("; or the mean of the column be put there: "
                                                                      "missing: mean" if name in inputs else "")
-                raise DataError(f'{table.at(lacks.argmax())}: no value in column "{name}"; {cure}')
+                raise DataError(f'{table.at(int(lacks.argmax()))}: no value in column "{name}"; {cure}')
         kept = np.ones(table.rows.num_rows, bool)
         if rule == "drop":
             kept = ~np.any([kept < 0, *lacking.values()], axis=0)

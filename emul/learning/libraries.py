@@ -63,7 +63,7 @@ def _huggingface(spec: Mapping[str, Any]) -> Arrays:
         splits = library.load_from_disk(str(folder))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{folder}: no data set of Hugging Face: {_line(error)}") from error
-    x, columns = _list(spec.get("x"), "x"), _list(spec.get("columns") or [], "columns")
+    x, columns = _list(spec.get("x"), "x"), _list([] if spec.get("columns") is None else spec["columns"], "columns")
     arrays: Arrays = {}
     for part in ("train", "test"):
         split = _known(str(spec.get(part) or part), splits, f"{folder}: {part}: unknown split")

@@ -60,9 +60,10 @@ def _mistakes(task: object, clients: int, plugins: Sequence[str]) -> list[Findin
         found += _of_root(task["root"], task.get("data"), known)
     if task.get("clusters") is not None:
         found += _of_clusters(task["clusters"], clients, known)
-    if not _is_count(task.get("choose_on") or 0, 0):
+    if task.get("choose_on") is not None and not _is_count(task["choose_on"], 0):
         found.append((("choose_on",), _shown(task["choose_on"]), "expected a number of samples, 0 or more"))
-    found += _of_partition(task.get("partition") or "iid", clients, known, _samples(task, known), plugins)
+    said = task.get("partition")
+    found += _of_partition("iid" if said is None else said, clients, known, _samples(task, known), plugins)
     if task.get("model") is not None:
         found += _of_model(task["model"], known, plugins)
     if task.get("objective") is not None:

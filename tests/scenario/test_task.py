@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+import random
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from emul import engine
 from emul.base.errors import ScenarioError
 from emul.scenario import load
 from emul.scenario.task import cannot_fuse, mistakes
@@ -140,3 +143,73 @@ def test_check_makes_what_a_run_cannot_make(clients: int, task: dict[str, Any], 
     problem, = wrong.value.problems
     assert problem.place.startswith(f"task.{next(iter(task))}")
     assert said in problem.expected
+
+
+# --- a random task that `check` accepts, a run accepts ----------------------------------------------------------------
+
+SGD = {"lr": 0.1, "steps": 1, "batch": 4}
+VALUES: dict[str, list[Any]] = {        # of each key what is usual first, then what is rare or wrong
+    "data": [{"set": "digits"}, *({"set": "arrays", "directory": f"{name}.npz"} for name in (
+        "table", "regression", "column", "images", "tokens", "sequences", "no_tests", "far", "no_inputs")),
+        {"set": "csv", "directory": "t.csv", "y": "label"}, {"set": "csv", "directory": "t.csv", "y": "b", "x": ["a"]},
+        {"set": "csv", "directory": "t.csv", "y": "label", "x": []}, {"set": "csv", "directory": "t.csv", "y": "what"},
+        {"set": "digits", "held_out": 1499}, {"set": "digits", "held_out": -1}, {"set": "images"}, {"set": 0}, 0, {},
+        {"set": "arrays", "directory": "table.npz", "held_out": 40},
+        {"set": "arrays", "directory": "table.npz", "held_out": 39}],
+    "partition": ["iid", {"shards": 2}, {"shards": 800}, {"shards": 0}, {"dirichlet": 0.1}, {"dirichlet": 1e-300},
+                  {"classes": 2}, {"classes": 11}, {"class_space": {"avg": 2, "std": 0, "shots": 3}}, {"degree": 1.0},
+                  {"class_space": {"avg": 2, "std": 1, "shots": 500}}, {"bootstrap": 1}, {"sizes": {"lognormal": 10}},
+                  {"by": "who"}, {"by": 0}, {"columns": {"groups": 2}}, {"columns": {"groups": [[0, 1], [9]]}}, 0, {},
+                  "what", {"iid": 3}, ""],
+    "model": ["logistic", "digits_mlp", "digits_cnn", "characters_mlp", {"transformer": {"blocks": 1, "width": 8}},
+              {"transformer": {"heads": 3}}, "mnist_classic", {"logistic": {"x": 1}}, "", 0, {}],
+    "solver": [{"sgd": SGD}, {"sgd": {**SGD, "lr": 1e30}}, {"sgd": {"lr": 0, "steps": 1}}, {"sgd": {}}, {"sgd": 0}, {},
+               0, {"sgd": {**SGD, "clip": 1.0, "momentum": 0.9}}, {"adam": {"lr": 0.1, "epochs": 1}}],
+    "objective": [None, "cross_entropy", "squared_error", {"squared_error": {"factor": 0.5}}, "", 0, {},
+                  {"squared_error": {"factor": "x"}}],
+    "root": [None, {"samples": 10}, {"samples": 0}, {"samples": 500, "bias": 1.0}, {"samples": 39, "parts": "labels"},
+             {"samples": 10, "bias": 0.5, "class": 99}, 0],
+    "clusters": [None, {"rotate": [0, 90]}, {"rotate": [0, 45]}, {"relabel": 2}, {"relabel": 9}, 0, {}],
+    "choose_on": [None, 5, -1, "", 10**9]}
+
+
+@pytest.fixture(scope="module")
+def brought(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder, rng = tmp_path_factory.mktemp("brought"), np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 4)).astype(np.float32), rng.integers(0, 3, 60)
+    tokens = rng.integers(0, 9, (60, 5))
+    for name, inputs, targets, n in (
+            ("table", x, y, 20), ("regression", x, x[:, 0], 20), ("column", x, y[:, None], 20),
+            ("images", (x > 0).astype(np.uint8).repeat(16, 1).reshape(60, 1, 8, 8), y, 20),
+            ("no_inputs", x[:, :0], y, 20), ("tokens", tokens, y, 20),
+            ("sequences", tokens, tokens, 20), ("no_tests", x, y, 0), ("far", x, y * 10**6, 20)):
+        np.savez(folder / f"{name}.npz", train_x=inputs[n:], train_y=targets[n:], test_x=inputs[:n], test_y=targets[:n],
+                 train_who=y[n:])
+    (folder / "t.csv").write_text("a,b,c,label\n" + "".join(
+        f"{i % 7},{i / 2},{'xyz'[i % 3]},{i % 2}\n" for i in range(50)))
+    return folder
+
+
+@pytest.mark.parametrize("seed", [*range(8), pytest.param(range(400), marks=pytest.mark.slow)])
+def test_a_task_that_check_accepts_a_run_accepts(seed: int | range, brought: Path, tmp_path: Path,
+                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(brought)
+    accepted = 0
+    for one in seed if isinstance(seed, range) else range(seed * 1000, seed * 1000 + 5):
+        rng = random.Random(one)
+        odd = rng.sample(sorted(VALUES), rng.choice([1, 1, 2, 3]))
+        task = {key: value for key, values in VALUES.items()
+                if (value := rng.choice(values) if key in odd else values[0]) is not None}
+        document = {"emul": 1, "name": "p", "seed": 3, "task": task, "compute": {"mode": "zero"}, "schemes": ["fedavg"],
+                    "topology": {"generator": "star", "clients": rng.choice([1, 2, 7])},
+                    "links": [{"match": "*", "latency": "1 ms"}],
+                    "stop": {"rounds": 1} | rng.choice([{}, {}, {"accuracy": 0.9}, {"loss": 0.001}]),
+                    "evaluation": {"scope": rng.choice(["global", "per_client"])}}
+        try:
+            plan = load(document)
+        except ScenarioError:
+            continue
+        accepted += 1
+        result, = engine.run(plan, workers=0, out=tmp_path, quiet=True)
+        assert result.error is None, task
+    assert accepted or not isinstance(seed, range)
