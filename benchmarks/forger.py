@@ -63,7 +63,7 @@ def each(change: Change) -> Spoil:
 
 def other_fields(message: Message) -> Message:
     """A message of the same name and other fields."""
-    cls = dataclass(frozen=True)(type(type(message).__name__, (Message,), {"__annotations__": {"x": int, "y": str},
+    cls: Any = dataclass(frozen=True)(type(type(message).__name__, (Message,), {"__annotations__": {"x": int, "y": str},
                                                                            "unscoped": message.unscoped}))
     return cls(1, "two")
 

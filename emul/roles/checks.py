@@ -8,7 +8,7 @@ Each takes values by their keys in a scenario and gives a list of errors, "key =
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from emul.base.plain import PlainMapping
 
@@ -72,6 +72,6 @@ def plain_descent(scheme: str, task: PlainMapping, momentum: bool = False) -> li
             for key in ("clip", "schedule", "keep") if options.get(key)]
 
 
-def _wrong(right: Callable[[float], bool], expected: str, values: dict[str, float | None]) -> list[str]:
+def _wrong(right: Callable[[float], bool], expected: str, values: Mapping[str, float | None]) -> list[str]:
     return [f"{key.rstrip('_')} = {value}: expected {expected}" for key, value in values.items()
             if value is not None and not right(value)]
