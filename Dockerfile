@@ -11,8 +11,7 @@ FROM python:${PYTHON}-slim
 ARG EXTRAS=report
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 COPY --from=build /wheels /wheels
-RUN pip install --no-cache-dir --index-url "${TORCH_INDEX}" torch \
-    && pip install --no-cache-dir "$(ls /wheels/emul-*.whl)[${EXTRAS}]" \
+RUN pip install --no-cache-dir --extra-index-url "${TORCH_INDEX}" "$(ls /wheels/emul-*.whl)[${EXTRAS}]" \
     && rm -r /wheels \
     && useradd --create-home emul \
     && mkdir /work && chown emul /work

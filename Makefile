@@ -1,7 +1,7 @@
 # Two commands do everything: `make demo` and `make test`. Both set up one virtual environment, .venv, anew only when
 # pyproject.toml or constraints.txt has changed.
 #
-#   PIP_ARGS   handed to pip, e.g. PIP_ARGS="--index-url https://download.pytorch.org/whl/cpu --extra-index-url https://pypi.org/simple"
+#   PIP_ARGS   handed to pip, e.g. PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
 #   PYTHON     the interpreter to make the environment with
 #   JOBS       processes that `make test` runs tests in, beside each other: two more than two cores, since tests wait for
 #              processes and browsers; `make test-slow` runs its own in two, since some of them measure memory

@@ -7,7 +7,8 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 SHIPPED = {"scenarios": "scenarios", "topologies": "topologies",
-           "docs/scenario.md": "scenario.md", "emul.schema.json": "emul.schema.json"}
+           "docs/scenario.md": "scenario.md", "emul.schema.json": "emul.schema.json",
+           "constraints.txt": "constraints.txt"}
 # of the checkout -> below emul/shipped, see emul.base.shipped
 
 

@@ -11,14 +11,16 @@ which the cost of a computation is integrated.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
 from emul.base.errors import Problem, ScenarioError
 from emul.base.names import is_pattern, listed
+from emul.base.streams import key64
 from emul.kernel import LinkChange, NodeCrash, NodeDropOut
+from emul.kernel.calendar import FAR
 from emul.kernel.parts import Fault, NodeLeave
 from emul.network import NEVER, Network
 from emul.network.models import churn, loss, outages
@@ -26,7 +28,7 @@ from emul.network.models.latency import latency, least_ns
 from emul.network.models.traces import TraceSpec, digest
 from emul.network.rules import MARK
 from emul.scenario import Behaviour, Crash, DropOut, LinkDown, Scenario
-from emul.scenario.churn import Absence, Availability, Churn, Days, Kind, ShockGroup
+from emul.scenario.churn import Absence, Availability, Churn, Days, InRounds, Kind, ShockGroup
 from emul.scenario.faults import Leave, LinkSet, LinkUp, NetworkPartition, Slow
 from emul.scenario.outages import outage_document
 
@@ -39,25 +41,27 @@ class Dynamics:
     """faults: those whose times are known, in the order of the file. streams: endless ones, each in the order of time.
 
     slowdowns: node -> (from ns on, numerator, denominator) of how slow it is, ascending. dropouts: node -> at what it
-    drops out of a round.
+    drops out of a round. rounds: node -> those in which alone it takes part.
     """
 
     faults: list[Fault] = field(default_factory=list)
     streams: list[Iterator[Fault]] = field(default_factory=list)
     slowdowns: dict[int, list[list[int]]] = field(default_factory=dict)
     dropouts: dict[int, list[NodeDropOut]] = field(default_factory=dict)
+    rounds: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     ignored: list[tuple[str, str]] = field(default_factory=list)    # (place in the scenario, idle node or pattern)
 
 
 def dynamics(scenario: Scenario, network: Network, names: Sequence[str], idle: Sequence[str] = (),
-             lossless: bool = False) -> Dynamics:
+             lossless: bool = False, sent: Collection[str] | None = None) -> Dynamics:
     """Everything that the scenario's faults do; names: those of the nodes. lossless: outages that are set do nothing.
 
     idle: nodes that have no role; what happens to them is ignored. Faults of their links are as any others.
+    sent: the types of messages that the scheme sends; None: nodes drop out at any.
     Raises ScenarioError for all that names what is not there, and for bad files.
     """
-    maker = _Maker(scenario, network, names, idle, lossless)
+    maker = _Maker(scenario, network, names, idle, lossless, sent)
     for place, fault in enumerate(scenario.faults):
         maker.add(place, fault)
     for number, group in enumerate(scenario.groups):
@@ -67,7 +71,7 @@ def dynamics(scenario: Scenario, network: Network, names: Sequence[str], idle: S
         raise ScenarioError(str(scenario.path or scenario.name), maker.problems)
     placed = sorted([*maker.placed, *maker.link_changes()], key=_place)
     return Dynamics([fault for _, fault in placed], maker.streams(), maker.slowdowns(), maker.dropouts,
-                    maker.warnings, maker.ignored)
+                    dict(sorted(maker.rounds.items())), maker.warnings, maker.ignored)
 
 
 def _place(placed: tuple[int, Fault]) -> int:
@@ -90,7 +94,7 @@ class _Maker:
     """Gathers the faults of one scenario, by node and by link."""
 
     def __init__(self, scenario: Scenario, network: Network, names: Sequence[str], idle: Sequence[str],
-                 lossless: bool):
+                 lossless: bool, sent: Collection[str] | None):
         self.problems: list[Problem] = []
         self.warnings: list[str] = []
         self.ignored: list[tuple[str, str]] = []
@@ -101,12 +105,15 @@ class _Maker:
         self._last_ns = NEVER if stop is None else 2 * stop     # a round that is running then has as long again
         self._network = network
         self._lossless = lossless
+        self._sent = sent
+        self._names = names
         self._nodes = {name: node for node, name in enumerate(names)}
         self._vertices = {name: v for v, name in enumerate(network.names)}
         self._windows: dict[tuple[int, int], list[_Window]] = {}
         self._ups: dict[tuple[int, int], list[tuple[int, int]]] = {}        # (time, place) of what ends every "down"
         self._slow: dict[int, list[tuple[int, int, Fraction]]] = {}
         self.dropouts: dict[int, list[NodeDropOut]] = {}
+        self.rounds: dict[int, list[tuple[int, int]]] = {}                  # of each node those of the last rule
         self._absences: dict[int, tuple[churn.Absences, Kind]] = {}         # of each node those of the last rule
         self._groups: list[tuple[int, churn.Absences, Kind]] = []
         self._labels: dict[str, int] = {}
@@ -134,7 +141,8 @@ class _Maker:
 
     def _add_to_node(self, node: int, place: int, fault: Crash | Leave | Slow | DropOut) -> None:
         if isinstance(fault, DropOut):
-            self.dropouts.setdefault(node, []).append(NodeDropOut(fault.stage, fault.first or 1, fault.last))
+            if self._sent is None or fault.stage in self._sent:
+                self._add_dropout(node, fault)
             return
         until = None if fault.for_ns is None else fault.at_ns + fault.for_ns
         if isinstance(fault, Slow):
@@ -144,6 +152,15 @@ class _Maker:
             self.placed.append((place, NodeLeave(fault.at_ns, node, until)))
         else:
             self.placed.append((place, NodeCrash(fault.at_ns, node, until, fault.wipe)))
+
+    def _add_dropout(self, node: int, fault: DropOut) -> None:
+        """The k-th rule that is drawn at a node takes the node's k-th stream, whatever its stage is called: so two
+        schemes lose the same clients in the same rounds."""
+        known = self.dropouts.setdefault(node, [])
+        key = 0
+        if fault.p is not None:
+            key = key64(self._seed, "dropout", self._names[node], sum(drop.stream != 0 for drop in known))
+        known.append(NodeDropOut(fault.stage, fault.first or 1, fault.last, 1.0 if fault.p is None else fault.p, key))
 
     def slowdowns(self) -> dict[int, list[list[int]]]:
         """Of every node the product of the factors that hold, from change to change."""
@@ -165,6 +182,9 @@ class _Maker:
             self._add_group(where, fault)
         elif isinstance(fault, Availability):
             self._add_availability(f"{where}.availability", fault)
+        elif isinstance(fault, InRounds):
+            spans = [(first, FAR if last is None else last) for first, last in fault.rounds]
+            self.rounds |= dict.fromkeys(self._named(f"{where}.availability.match", fault.match), spans)
         else:
             key = "churn" if isinstance(fault, Churn) else "availability"
             for name in self._matching(f"{where}.{key}.match", fault.match):

@@ -19,6 +19,7 @@ import numpy as np
 from emul import engine, footprint
 from emul.base.errors import NetworkError, RunError
 from emul.base.machine import cores
+from emul.base.names import by_kind
 from emul.base.plain import PlainDict
 from emul.base.streams import generator
 from emul.base.units import format_bandwidth
@@ -315,7 +316,7 @@ def explain(scenario: Scenario, size_bytes: int = 10**6, scheme: str | None = No
         "unused_attributes": [{"of": kind, "attribute": name, "count": count}
                               for (kind, name), count in sorted(network.unused_attributes().items())],
         "unmatched_rules": [rule.match for rule in network.unmatched_rules()],
-        "warnings": [*network.warnings(), *unverified(network, scenario.seed), *scenario.warnings],
+        "warnings": by_kind([*network.warnings(), *unverified(network, scenario.seed), *scenario.warnings]),
     }
 
 

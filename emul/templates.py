@@ -390,7 +390,8 @@ def _installed(text: str) -> str:
 
 
 def write_starter(directory: Path) -> list[Path]:
-    """Put scenarios with their profiles, topologies and the schema of scenario files there; their paths.
+    """Put scenarios with their profiles, topologies, the schema of scenario files and pinned versions there; their
+    paths.
 
     Never overwrites. Raises TemplateError for files that exist, and where nothing can be written.
     """
@@ -398,7 +399,7 @@ def write_starter(directory: Path) -> list[Path]:
         wanted = {directory / name / file.relative_to(shipped(name)): file
                   for name in ("scenarios", "topologies")
                   for file in sorted(shipped(name).rglob("*")) if file.is_file() and "__pycache__" not in file.parts}
-        wanted[directory / "emul.schema.json"] = shipped("emul.schema.json")
+        wanted |= {directory / name: shipped(name) for name in ("emul.schema.json", "constraints.txt")}
     except FileNotFoundError as e:
         raise TemplateError(str(e)) from None
     taken = [str(path) for path in wanted if path.exists()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -22,6 +23,7 @@ from emul.engine import session
 from emul.network import LinkRule, OutageSpec, TopologySpec, build
 from emul.network.models.churn import Diurnal, Exponential, Fixed, Shocks, alternating
 from emul.network.models.traces import TraceSpec
+from emul.registry import schemes
 from emul.roles import Message, Node
 from emul.scenario import (
     Availability,
@@ -550,3 +552,35 @@ stop: {rounds: 1}
     result, = engine.run(scenario, workers=0, out=tmp_path / "runs")
     rounds = load_run(result.directory).rounds
     assert list(rounds["received"]) == [received]
+
+
+@pytest.mark.parametrize(("scheme", "params", "late"), [
+    ("fedavg", {"deadline": "10 s"}, "client5"), ("fedavg", {"selection": {"uniform": {"count": 3}}}, "client5"),
+    ("secagg", {}, "client5"), ("gossip", {}, "peer5"), ("fedasync", {}, "client5"), ("fedat", {}, "client5"),
+    ("hierarchical", {}, "n7"), ("split", {}, "client3"), ("flower", {}, "client5")])
+def test_who_joins_in_round_three_does_not_download_and_train_before(tmp_path: Path, scheme: str,
+                                                                     params: dict[str, Any], late: str) -> None:
+    text = schemes.find(scheme).example
+    versions = scheme in ("fedasync", "fedat")      # its rounds are versions of a model, several at one instant
+    rounds, stop = ("3..", 12) if versions else ("3..3", 4)
+    edits = [*(f"schemes.{scheme}.{key}={json.dumps(value)}" for key, value in params.items()),
+             f"stop={{rounds: {stop}}}", 'links=[{match: "*", latency: 20 ms}]',
+             f"faults=[{{availability: {{match: {late}, rounds: {rounds}}}}}]",
+             *["training=skip"] * (scheme not in ("flower", "split"))]
+    plan = loads(text, scheme, sets=edits)
+    result = engine.run(plan, workers=0, out=tmp_path)[0]
+    assert result.error is None
+    assert result.violations == ()
+    run = load_run(result.directory)
+    counted = run.rounds[run.rounds["node"] == run.rounds["node"].iloc[0]].set_index("round")
+    begin, end = counted.loc[3, "entered_ns"], counted.loc[3, "left_ns"]
+    trained, got = run.computations.query("name == @late"), run.messages.query("target_name == @late")
+    assert len(trained)
+    assert len(got)
+    assert trained["start_ns"].min() >= begin
+    assert got["sent_ns"].min() >= begin
+    assert versions or got["sent_ns"].max() <= end
+    assert (run.rounds["why"] == "").all(), "no deadline was awaited in vain"
+    again = engine.run(plan, workers=Shuffled(2, 3), out=tmp_path / "again")[0]
+    assert again.summary is not None
+    assert again.summary["digest"] == run.digest

@@ -80,6 +80,18 @@ def test_the_image_is_built_from_all_that_the_wheel_needs() -> None:
     assert image.index("\nUSER emul\n") < image.index("\nENTRYPOINT")
 
 
+def test_pip_is_handed_one_more_index_and_keeps_its_own() -> None:
+    """`--index-url` would take the place of the index that pip is configured for, maybe the only one it reaches."""
+    files = [*(ROOT / name for name in ("Makefile", "Dockerfile", "README.md", "emul/templates.py")),
+             *ROOT.glob(".github/workflows/*"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/*/*.md"),
+             *ROOT.glob("notebooks/*.ipynb"), *ROOT.glob("benchmarks/**/*.md"), *ROOT.glob("benchmarks/**/*.txt")]
+    texts = {path.name: path.read_text(encoding="utf-8") for path in files}
+    assert [name for name, text in texts.items() if re.search(r"(?<!extra-)index-url", text)] == []
+    assert [name for name, text in texts.items() if "pypi.org" in text] == []
+    way = "--extra-index-url https://download.pytorch.org/whl/cpu"
+    assert {name for name, text in texts.items() if way in text} >= {"Makefile", "README.md", "install.md"}
+
+
 def test_the_page_lists_every_extra() -> None:
     page = (ROOT / "docs/install.md").read_text(encoding="utf-8")
     said = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| ([^|]+) \|", page.partition("## Extras")[2],

@@ -31,7 +31,7 @@ BELOW = {       # section at the top level -> models of what stands in it
               "BandwidthTrace"],
     "groups": ["ClientGroupRule"], "nodes": ["NodeRule"], "devices": ["DevicesRule", "DeviceNodes"],
     "faults": ["FaultRule", "LinkValues", "ChurnRule", "OwnChurn", "AvailabilityRule", "OwnAvailability",
-               "LawRule", "WeibullLaw", "LogNormalLaw", "DiurnalRule", "GroupRule"],
+               "DropRule", "LawRule", "WeibullLaw", "LogNormalLaw", "DiurnalRule", "GroupRule"],
     "traffic": ["TrafficRule", "StayRule", "ParetoLaw", "RateRule", "SineRule", "RampRule", "OnOffRule", "WalkRule",
                 "RateLawRule", "NormalRule", "PoissonRule", "MessagesRule", "SizeRule", "ParetoSizeRule",
                 "LogNormalSizeRule"],

@@ -44,6 +44,11 @@ def test_init_puts_scenarios_there_that_are_sound(tmp_path: Path, monkeypatch: p
         path.name for path in (ROOT / "topologies").iterdir()}
 
 
+def test_init_brings_the_pinned_versions(tmp_path: Path) -> None:
+    write_starter(tmp_path)
+    assert (tmp_path / "constraints.txt").read_text() == (ROOT / "constraints.txt").read_text()
+
+
 def test_init_overwrites_nothing(tmp_path: Path) -> None:
     (tmp_path / "scenarios").mkdir()
     (tmp_path / "scenarios" / "quickstart.yaml").write_text("mine")
@@ -83,7 +88,8 @@ def test_a_wheel_works_in_a_folder_without_a_checkout(tmp_path: Path) -> None:
     source = tmp_path / "source"            # building leaves folders behind
     for name in ("emul", "scenarios", "topologies", "docs"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "emul.schema.json"):
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "emul.schema.json",
+                 "constraints.txt"):
         shutil.copyfile(ROOT / name, source / name)
     subprocess.run([*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path), str(source)],
                    check=True, timeout=240, cwd=tmp_path)

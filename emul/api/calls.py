@@ -14,6 +14,7 @@ from emul.api import costs, html
 from emul.api.arguments import plain, require
 from emul.api.asked import Names, listed, loaded, only
 from emul.base.errors import NetworkError, Problem, ScenarioError
+from emul.base.names import by_kind
 from emul.base.units import size_bytes
 from emul.network.reachability import cut_off
 from emul.roles.costs import HOW_TO_PRICE
@@ -106,7 +107,7 @@ def checked(plan: Scenario, name: str, plugins: Sequence[str] = ()) -> Checked:
     if unsent or unreached:
         raise ScenarioError(name, [*unsent, *unreached])
     return Checked(plan, name, [label_of(*entry) for entry in plan.schemes],
-                   sorted({*uneven, *(warning for wiring in wirings for warning in wiring.warnings)}),
+                   by_kind([*uneven, *(warning for wiring in wirings for warning in wiring.warnings)]),
                    list(dict.fromkeys([*plan.notes, *(note for wiring in wirings for note in wiring.notes)])))
 
 

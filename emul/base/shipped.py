@@ -7,7 +7,8 @@ from pathlib import Path
 _PACKAGE = Path(__file__).resolve().parents[1]
 CARRIED = _PACKAGE / "shipped"          # the folder of a wheel that has them; see setup.py
 NAMES = {"scenarios": "scenarios", "topologies": "topologies",
-         "scenario.md": "docs/scenario.md", "emul.schema.json": "emul.schema.json"}   # name -> where a checkout has it
+         "scenario.md": "docs/scenario.md", "emul.schema.json": "emul.schema.json",
+         "constraints.txt": "constraints.txt"}      # name -> where a checkout has it
 
 
 def shipped(name: str) -> Path:

@@ -68,6 +68,7 @@ def run(scenario: ScenarioFile,
     expect_workers(on, workers)
     from emul import engine
     from emul import scenario as scenarios
+    from emul.base.names import by_kind
     from emul.engine.keeping import trainings_of, unfinished_like
     from emul.record.progress import protection, rejections, table
 
@@ -84,7 +85,7 @@ def run(scenario: ScenarioFile,
         print(f"unfinished run of this scenario: emul resume {unfinished}", file=sys.stderr)
     results = engine.run(plan, scheme=scheme, workers=placed(on, workers), out=out, plugins=plugin or (), quiet=quiet,
                          keeping=keeping, beside=loggers)
-    for warning in sorted({w for r in results for w in r.warnings}):
+    for warning in by_kind(w for r in results for w in r.warnings):
         print(f"warning: {warning}", file=sys.stderr)
     summaries = [r.summary for r in results if r.summary is not None]
     if as_json:

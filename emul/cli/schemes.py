@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from emul.base.errors import EmulError
+from emul.base.units import format_duration
 from emul.cli.options import Plugins, app
 
 if TYPE_CHECKING:
@@ -16,20 +19,47 @@ if TYPE_CHECKING:
 
 
 @app.command(name="schemes")
-def list_schemes(plugin: Plugins = None) -> None:
-    """List the schemes, ours and installed ones, with their parameters."""
+def list_schemes(name: Annotated[str | None, typer.Argument(help="what this scheme is, its parameters, and what it "
+                                                            "protects; without a name: a line for each")] = None,
+                 plugin: Plugins = None) -> None:
+    """List the schemes, ours and installed ones; or tell all about one: its parameters, what it protects, its paper."""
     from emul.registry import schemes
-    from emul.scenario.params import scenario_keys
 
-    for name in schemes.known(plugin or ()):
+    if name is not None:
+        _describe(schemes.find(name, plugin or ()))
+        return
+    for known in schemes.known(plugin or ()):
         try:
-            scheme = schemes.find(name, plugin or ())
+            print(f"{known}: {schemes.find(known, plugin or ()).headline}")
         except EmulError as e:
-            print(f"{name}: {_offers(name, plugin or ()) or e}")
-            continue
-        print(f"{name}: {scheme.headline}")
-        parameters = ", ".join(scenario_keys(scheme.params))
-        print(f"    roles: {_places(scheme)}; parameters: {parameters or 'none'}")
+            print(f"{known}: {_offers(known, plugin or ()) or e}")
+    print("emul schemes NAME tells what a scheme is, its parameters, and what it protects")
+
+
+def _describe(scheme: Scheme[object]) -> None:
+    """What the scheme is, by the text at the head of its module and the comments behind its parameters."""
+    from emul.scenario.params import scenario_keys
+    from emul.scenario.schema import parameters
+
+    print(f"{scheme.name}: {scheme.doc.strip()}" + (f"\n\nA variant of {scheme.of}." if scheme.of else ""))
+    if not scheme.protects:
+        print("\nProtects: nothing. Who receives a message reads it, and false ones count.")
+    print(f"\nRoles: {_places(scheme)}")
+    print(f"Messages: {', '.join(scheme.types) or 'none'}")
+    found = parameters(scheme.params)
+    print("\nParameters:" if found else "\nParameters: none")
+    for (key, one), field in zip(found.items(), scenario_keys(scheme.params).values(), strict=True):
+        default = f" = {_default(field.name, one['default'])}" if "default" in one else ""
+        words = " | ".join(map(str, one.get("enum", ())))
+        print(fill(": ".join(filter(None, (f"  {key}{default}", words, one.get("description", "")))), 100,
+                   subsequent_indent="      "))
+
+
+def _default(field: str, value: object) -> str:
+    """As a scenario writes it: 10 s of `timeout_s`, none and not None."""
+    if field.endswith("_s") and isinstance(value, float):
+        return format_duration(round(value * 1e9))
+    return "none" if value is None else json.dumps(value).strip('"')
 
 
 def _offers(name: str, plugins: Sequence[str]) -> str:
@@ -90,3 +120,4 @@ def _say(name: str, directory: Path, written: Sequence[Path]) -> None:
     # plug-ins are imported from where the user is
     there = "" if directory == Path() else f"cd {directory} && "
     print(f"run it:  {there}emul run {name}.yaml --plugin {name}")
+    print(f"test it:  pip install pytest && {there}python -m pytest test_{name}.py")

@@ -56,7 +56,8 @@ def parts_of(scenario: Scenario, name: str, entry: dict[str, object], plugins: S
     realisation = _recorded(scenario)
     network = _network(scenario, realisation, scheme.ideal_links)
     placed = place(scheme, params, entry, network)
-    change = dynamics(scenario, network, placed.names, placed.idle, lossless=scheme.ideal_links)
+    change = dynamics(scenario, network, placed.names, placed.idle, lossless=scheme.ideal_links,
+                      sent=scheme.sends(params))
     return Parts(scenario, scheme, entry, plugins, params, realisation, network, placed, change,
                  costs or load_costs(scenario))
 

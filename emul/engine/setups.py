@@ -38,7 +38,7 @@ def setups(parts: Parts, worker_of: Sequence[int], workers: int, delays: Sequenc
         seed=scenario.seed, names=placed.names, roles=placed.roles,
         speeds=node_speeds(scenario.node_speeds, scenario.seed, placed, parts.network, scenario.equipment,
                            scenario.groups),
-        islands=_islands(parts),
+        islands=_islands(parts), rounds=parts.change.rounds,
         worker_of=list(worker_of), behaviours=behaviours(parts), compress=parts.entry.get(COMPRESS, {}),
         chart=chart_for(parts.scheme, parts.params, parts.network, placed),
         shards=placed.shards, holders=len(placed.holders), attacks=planned(scenario, placed, parts.plugins),

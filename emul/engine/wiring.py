@@ -6,18 +6,21 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from emul.base.names import listed
+from emul.base.errors import Problem, ScenarioError
+from emul.base.names import by_kind, listed
 from emul.base.plain import PlainDict
 from emul.engine.attackers import idle_attackers
 from emul.engine.costs import CostSource
 from emul.engine.parts import Parts, parts_of
 from emul.engine.setups import behaviours, fused, offered, setups
 from emul.kernel import Fusing, Plan, StopRule
+from emul.kernel.calendar import FAR
 from emul.kernel.parts import MAX_MESSAGE, Battery
 from emul.learning.declared import declared
 from emul.network import Network
 from emul.network.recorded import Realisation
 from emul.roles.scheme import AnyScheme
+from emul.roles.world import within
 from emul.scenario import Behaviour, DropOut, Scenario
 from emul.scenario.devices import DeviceClass
 from emul.scenario.placing import devices_of
@@ -63,7 +66,7 @@ def wire(scenario: Scenario, name: str, raw: PlainDict, workers: int = 1, plugin
     worker_of = [lane % workers for lane in lanes]
     return Wiring(parts.scheme, parts.label, parts.given, parts.params, parts.network,
                   _plan(parts, worker_of, lanes), setups(parts, worker_of, workers, delays),
-                  sorted(set(_warnings(parts, workers))), parts.realisation, parts.placed.idle,
+                  by_kind(_warnings(parts, workers)), parts.realisation, parts.placed.idle,
                   _devices(parts), {group.name: parts.placed.marked(group.name) for group in scenario.groups})
 
 
@@ -93,15 +96,33 @@ def _lanes(scenario: Scenario, nodes: int) -> Sequence[int]:
 def _plan(parts: Parts, worker_of: Sequence[int], lanes: Sequence[int]) -> Plan:
     scenario, placed, change = parts.scenario, parts.placed, parts.change
     fuse, stop, faulty = scenario.fuse, scenario.stop, behaviours(parts)
+    deciders = _deciders(parts, faulty)
+    _expect_somebody(parts, deciders, "counts their rounds")
+    _expect_somebody(parts, [node for first, _, count in placed.shards for node in range(first, first + count)],
+                     "trains on their data")
     return Plan(
-        names=placed.names, roles=placed.role_of, vertices=placed.vertices, worker_of=worker_of,
-        deciders=_deciders(parts, faulty),
+        names=placed.names, roles=placed.role_of, vertices=placed.vertices, worker_of=worker_of, deciders=deciders,
         stop=StopRule(stop.rounds, stop.accuracy, stop.virtual_time_ns, stop.loss),
         faults=change.faults, streams=change.streams, dropouts=change.dropouts,
+        rounds=change.rounds,
         batteries=_batteries(parts),
         alike=() if faulty else parts.scheme.stateless, evaluate_every=scenario.evaluation.every,
         fuse=None if fuse is None else Fusing(fused(parts.scheme), fuse.clients, lanes),
         max_message=_largest(scenario), max_unread=scenario.limits.max_unread)
+
+
+def _expect_somebody(parts: Parts, nodes: Sequence[int], why: str) -> None:
+    """Raises ScenarioError for a round in which none of the nodes takes part: it would wait for ever, or take no time.
+    """
+    rounds, stop = parts.change.rounds, parts.scenario.stop.rounds or FAR
+    if not nodes or any(node not in rounds for node in nodes):
+        return
+    spans = [span for node in nodes for span in rounds[node]]
+    for start in sorted({1, *(last + 1 for _, last in spans)}):
+        if start <= stop and not within(spans, start):
+            raise ScenarioError(str(parts.scenario.path or parts.scenario.name), [Problem(
+                "availability.rounds", listed([parts.placed.names[node] for node in nodes], _SHOWN),
+                f"expected one of these in every round: {parts.label} {why}, and none takes part in round {start}")])
 
 
 def _largest(scenario: Scenario) -> int:

@@ -7,6 +7,7 @@ as that of a node that is away does. It takes part again in the next round that 
 from __future__ import annotations
 
 from emul.base import rows
+from emul.base.streams import uniform_at
 from emul.kernel.parts import Copy, KNode
 from emul.kernel.state import Kernel
 
@@ -16,6 +17,7 @@ def drops_out(kernel: Kernel, node: KNode, kind: str) -> bool:
     round_ = node.round
     if round_ and round_ != node.dropped and any(
             drop.kind == kind and drop.first <= round_ and (drop.last is None or round_ <= drop.last)
+            and (drop.p == 1.0 or uniform_at(drop.stream, round_) < drop.p)
             for drop in kernel.plan.dropouts.get(node.id, ())):
         node.dropped = round_
         kernel.log((rows.DROP, node.time, node.id, round_))

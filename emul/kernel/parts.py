@@ -48,11 +48,15 @@ class LinkChange:
 @dataclass(frozen=True)
 class NodeDropOut:
     """A node drops out of each of the rounds `first` .. `last` (None: for good) just before it would send its first
-    message of type `kind` in it: what it sends from then on in that round, and what arrives for it, is lost."""
+    message of type `kind` in it: what it sends from then on in that round, and what arrives for it, is lost.
+
+    p: the probability with which it does so, by draw number `round` of `stream`."""
 
     kind: str
     first: int = 1
     last: int | None = None
+    p: float = 1.0
+    stream: int = 0
 
 
 @dataclass(frozen=True)
@@ -129,6 +133,8 @@ class Plan:
     faults: Sequence[Fault] = field(default_factory=tuple)
     streams: Sequence[Iterator[Fault]] = field(default_factory=tuple)    # each in the order of time, maybe endless
     dropouts: Mapping[int, Sequence[NodeDropOut]] = field(default_factory=dict)     # node -> at what it drops out
+    # node -> (first, last) of the rounds that it takes part in, ascending and apart; one that is not here: in all
+    rounds: Mapping[int, Sequence[tuple[int, int]]] = field(default_factory=dict)
     evaluate_every: int = 1                             # rounds between two evaluations, for a stop on accuracy
     fuse: Fusing | None = None
     batteries: Mapping[int, Battery] = field(default_factory=dict)      # node -> its battery

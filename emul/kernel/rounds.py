@@ -11,6 +11,7 @@ from emul.kernel.parts import KNode
 from emul.kernel.state import Kernel
 from emul.kernel.waits import depart, only_unread, tell_watchers
 from emul.roles.events import Entered, Finish, LeaveRound, NextRound, Report
+from emul.roles.world import within
 
 
 def next_round(kernel: Kernel, node: KNode, action: NextRound) -> None:
@@ -53,9 +54,10 @@ def try_next_round(kernel: Kernel, time: int, node: KNode) -> None:
                 return
             number = 0
     else:
-        number = node.round + 1
-        if action.sync is not None:
-            number = max(number, newest_reached(node, action.sync, action.quorum))
+        own = _own_number(kernel, time, node, action)
+        if own is None:
+            return
+        number = own
     if time >= kernel.limit or (number and _is_counted(kernel, node) and _must_stop(kernel, node, number)):
         number = 0                              # the run has ended, if at this very instant
     node.next = None
@@ -73,10 +75,51 @@ def try_next_round(kernel: Kernel, time: int, node: KNode) -> None:
         if node.id in kernel.deciders and number > kernel.entered:
             kernel.entered = number
             kernel.pulled = 0
+            if kernel.plan.rounds:
+                kernel.begun.append((number, time, node.id))
+                for other in sorted(kernel.joining):
+                    joining = kernel.nodes[other]
+                    kernel.later(joining, time + kernel.latency(node, joining), LOOK, joining)
     kernel.log((rows.ENTER, time, node.id, number))
     kernel.open_activation(node, Entered(node.id, time, number, only_unread(kernel, node) if number else None))
     if number > 1 and node.watchers:
         tell_watchers(kernel, time, node)
+
+
+def _own_number(kernel: Kernel, time: int, node: KNode, action: NextRound) -> int | None:
+    """The number of the next round of a node that counts them by itself, 0 if there is none. None: it has not joined,
+    and has no word of a round in which it takes part; it will be looked at when that can come."""
+    number = node.round + 1
+    if action.sync is not None:
+        number = max(number, newest_reached(node, action.sync, action.quorum))
+    spans = kernel.plan.rounds.get(node.id)
+    if spans is None or within(spans, number) or (action.sync is None and node.id not in kernel.deciders):
+        kernel.joining.discard(node.id)
+        return number
+    if spans[-1][1] < number:
+        return 0
+    kernel.joining.add(node.id)
+    coming = False
+    for begun, since, decider in reversed(kernel.begun):
+        if begun <= node.round:
+            break
+        if within(spans, begun):
+            word = since + kernel.latency(kernel.nodes[decider], node)
+            if word <= time:
+                kernel.joining.discard(node.id)
+                return begun
+            kernel.later(node, word, LOOK, node)
+            coming = True
+    if not coming and kernel.deciding:
+        _end_with_the_last(kernel, time)
+    return None
+
+
+def _end_with_the_last(kernel: Kernel, time: int) -> None:
+    """End the run if all deciders that are left wait to join: nobody begins the round that they wait for."""
+    if kernel.deciding <= kernel.joining:
+        kernel.end_ns = kernel.limit = max(kernel.end_ns, time)
+        kernel.deciding.clear()
 
 
 def leave_round(kernel: Kernel, node: KNode, action: LeaveRound) -> None:
@@ -162,8 +205,7 @@ def decider_ended(kernel: Kernel, node: KNode) -> None:
     if not gone.isdisjoint(kernel.deciding):
         kernel.deciding -= gone
         kernel.end_ns = max(kernel.end_ns, node.time)
-        if not kernel.deciding:
-            kernel.limit = kernel.end_ns
+        _end_with_the_last(kernel, node.time)
 
 
 def is_through(kernel: Kernel, node: KNode) -> bool:

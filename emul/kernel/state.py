@@ -52,6 +52,11 @@ class Kernel:
                        for i, (name, role, vertex, worker)
                        in enumerate(zip(plan.names, plan.roles, plan.vertices, plan.worker_of, strict=True))]
         self.at = {n.vertex: n for n in self.nodes}
+        for number, spans in plan.rounds.items():           # known to all from the beginning
+            ends = [0, *(end for span in spans for end in span), FAR]
+            self.nodes[number].implied = [(left + 1, joined - 1, 0) for left, joined in zip(ends[::2], ends[1::2],
+                                                                                          strict=True)
+                                          if left + 1 < joined]
         self.deciders = set(plan.deciders)
         self.deciding = set(plan.deciders)          # those that have not returned
         self.stop_round = plan.stop.rounds if plan.stop.rounds is not None else FAR
@@ -67,6 +72,8 @@ class Kernel:
         self.ahead: dict[int, Reply] = {}           # node -> answer to the end of its wait, known already
         self.flows: Pipe | None = None              # of the network's Fluid, once it is used
         self.pulled = 0                             # faults taken from streams since a round was entered
+        self.begun: list[tuple[int, int, int]] = []     # if nodes join: (round, when, by which decider entered first)
+        self.joining: set[int] = set()              # nodes that wait for a round in which they take part
         self.followers: dict[int, set[int]] = {}    # leader -> nodes that follow it, or once did
         self.watched: set[int] = set()              # nodes with watchers: few, where there are many followers
         self.asked: dict[tuple[object, ...], tuple[NextRound, tuple[int, ...]]] = {}   # of followers: one for all alike

@@ -187,8 +187,8 @@ def left(node: Node, until_s: float) -> float:
 
 def idle(node: Node, busy: Collection[int], count: int) -> list[int]:
     """`count` of the clients that are not busy, ascending, uniformly drawn; all, if there are no more."""
-    clients = node.clients
-    free = len(clients) - len(busy)
+    clients = node.joined(node.clients)
+    free = len(clients) - sum(k in busy for k in clients) if node.world.rounds else len(clients) - len(busy)
     if count >= free:
         return [k for k in clients if k not in busy] if free else []
     rng, found = node.stream("hand out"), set[int]()

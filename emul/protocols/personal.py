@@ -87,9 +87,9 @@ async def personal_server(node: Node, part: str, deadline_s: float | None,
     how = updates.compression(node, part=part)
     async for round_ in node.rounds():
         with round_:
-            cohort = node.clients
+            cohort = node.joined(node.clients)
             if s.selecting is not None:
-                cohort = await s.selecting.cohort(node, s.shared, len(node.clients), deadline_s)
+                cohort = await s.selecting.cohort(node, s.shared, len(cohort), deadline_s)
             if s.selecting is None or not s.selecting.probed:
                 await updates.send_model(node, how, s.mirror, cohort, s.shared, Shared)
             got = await gather_trained(node, how, s, cohort, deadline_s)

@@ -94,18 +94,18 @@ class Selecting:
 
     async def cohort(self, node: Node, model: Vector, usual: int, deadline_s: float | None) -> list[int]:
         """Those who take part in this round, ascending. usual: K where the rule has none. Raises TooFewClients."""
-        K = min(self.p.count or usual, len(node.clients))
-        count = min(chosen_for(self.p, K), len(node.clients))
+        clients = node.joined(node.clients)
+        K = min(self.p.count or usual, len(clients))
+        count = min(chosen_for(self.p, K), len(clients))
         rng = generator(node.seed, "selection", node.name, node.round)
         candidates, answers = list[int](), dict[int, float]()
         if self.p.asks:
-            candidates = await node.compute("select", self.rule.candidates, rng, node.clients, count,
-                                            work=len(node.clients))
+            candidates = await node.compute("select", self.rule.candidates, rng, clients, count, work=len(clients))
             answers = await ask(node, self.p, candidates, model, deadline_s)
         elif isinstance(self.p, FirstContact):
             answers = reached(node, self.p, model)
-        self.chosen = await node.compute("select", self.rule.choose, rng, node.clients, count, node.round, answers,
-                                         work=len(node.clients))
+        self.chosen = await node.compute("select", self.rule.choose, rng, clients, count, node.round, answers,
+                                         work=len(clients))
         node.broadcast([k for k in candidates if k in self.chosen], Verdict(True))
         node.broadcast([k for k in candidates if k not in self.chosen], Verdict(False))
         if not self.chosen:
@@ -144,9 +144,9 @@ class Selecting:
 async def cohort_of(node: Node, rule: Selecting | None, model: Vector, fraction: float | None,
                     deadline_s: float | None) -> list[int]:
     """The clients of a round: by the rule, else a fraction that is drawn; None: all clients."""
-    if rule is not None:
-        return await rule.cohort(node, model, max(1, round((fraction or 1.0) * len(node.clients))), deadline_s)
-    return node.clients if fraction is None else node.sample(node.clients, fraction)
+    if rule is None:
+        return node.sample(node.clients, 1.0 if fraction is None else fraction)
+    return await rule.cohort(node, model, max(1, round((fraction or 1.0) * len(node.joined(node.clients)))), deadline_s)
 
 
 async def updates_of(node: Node, rule: Selecting | None, kind: type[M], cohort: list[int], deadline_s: float | None,
@@ -182,7 +182,7 @@ def reached(node: Node, p: FirstContact, model: Vector) -> dict[int, float]:
     """{client: the virtual time at which a model that is sent now is there by the plan, or an update of as many bytes
     is back}; without those that the plan never reaches."""
     size = 4 * len(model)
-    there = node.world.arrivals(node.id, node.clients, node.now_ns, size)
+    there = node.world.arrivals(node.id, node.joined(node.clients), node.now_ns, size)
     if p.training_s is not None:
         training_ns, me = round(p.training_s * 1e9), node.id
         back = {k: node.world.arrivals(k, [me], at + training_ns, size).get(me) for k, at in there.items()}

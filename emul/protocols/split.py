@@ -420,7 +420,7 @@ async def one_after_the_other(node: Node, p: Cut, head: Layer | None = None, tim
             if rest is None:
                 rest = node.state(ServerState()).rest = await node.compute("load", rest_of, node.task, p, head)
             turns = 0
-            for client in node.clients:
+            for client in node.joined(node.clients):
                 done = await serve(node, p, rest, client, head is None, timeout_s)
                 if done is not None:
                     rest.ends, turns = done.parameters, turns + 1

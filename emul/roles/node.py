@@ -255,6 +255,15 @@ class Node:
         """All other nodes of this node's own role, ascending."""
         return [n for n in self.nodes(self.role) if n != self.id]
 
+    def joined(self, nodes: Sequence[int]) -> list[int]:
+        """Those of `nodes` that take part in this round: who has joined by now, as the scenario says, and not left.
+
+        A round's messages to others are not sent, and `gather` waits for none of theirs. `sample` draws from these.
+        """
+        if not self.world.rounds:
+            return list(nodes)
+        return [node for node in nodes if self.world.takes_part(node, self.round)]
+
     @property
     def index(self) -> int:
         """Position among the nodes of this role, from 0."""
@@ -319,14 +328,16 @@ class Node:
         return generators[purpose]
 
     def sample(self, nodes: Sequence[int], fraction: float) -> list[int]:
-        """At least one of `nodes`, ascending, drawn without replacement for this round: round(fraction * n) of them.
+        """At least one of `nodes`, ascending, drawn without replacement for this round: round(fraction * n) of the n
+        that take part in it (`joined`); none if nobody does.
 
         The draw is keyed by (seed, node, round), so every scheme samples the same cohort.
         """
         if not 0 < fraction <= 1:
             raise RoleError(f"fraction = {fraction}: expected a number in (0, 1]")
-        if fraction == 1:
-            return list(nodes)
+        nodes = self.joined(nodes)
+        if fraction == 1 or not nodes:
+            return nodes
         count = max(1, round(fraction * len(nodes)))
         chosen = generator(self.seed, "sample", self.name, self.round).choice(len(nodes), count, replace=False)
         return [nodes[i] for i in sorted(chosen)]
@@ -365,6 +376,9 @@ class Node:
 
     def _send_each(self, messages: Mapping[int, Message]) -> None:
         self._must_exist(messages)
+        if self.world.rounds:
+            messages = {target: message for target, message in messages.items()
+                        if message.unscoped or self.world.takes_part(target, self.round)}
         desk, memory = self._desk, self._desk.memory
         begin = perf_counter_ns()
         of_type: list[tuple[list[int], list[Message]]] = []     # in a row: one action each
@@ -398,6 +412,10 @@ class Node:
     def _send(self, to: list[int], message: Message) -> None:
         desk, memory = self._desk, self._desk.memory
         self._must_exist(to)
+        if self.world.rounds and not message.unscoped:
+            to = self.joined(to)
+            if not to:
+                return
         begin = perf_counter_ns()
         encoded, reason = self._encoded(message)
         if desk.offered:
@@ -580,6 +598,10 @@ class Node:
         wanted = len(nodes) if need is None else need
         if wanted > len(nodes):
             raise RoleError(f"{caller(1)}: gather(need={need}) of {len(nodes)} sources cannot be met")
+        if self.world.rounds and self._in_round and not any(kind.unscoped for kind in
+                                                            (kinds if isinstance(kinds, tuple) else (kinds,))):
+            nodes = self.joined(nodes)
+            wanted = min(wanted, len(nodes))
 
         received = self._received if accept is None else Guard(self, accept)
 

@@ -145,6 +145,12 @@ class Scheme(Generic[P]):
         return next(iter(self.doc.strip().splitlines()), "")
 
     @property
+    def protects(self) -> str:
+        """What it protects against whom, and what not: the paragraph of its text that begins so; "": nothing."""
+        found = [part for part in self.doc.split("\n\n") if part.startswith("Protects: ")]
+        return " ".join(found[0].removeprefix("Protects: ").split()) if found else ""
+
+    @property
     def types(self) -> dict[str, type[Message]]:
         """Name -> class of its messages, ascending by name."""
         return {kind.__name__: kind for kind in sorted(self.messages, key=lambda kind: kind.__name__)}

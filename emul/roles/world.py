@@ -61,6 +61,11 @@ class Surroundings(Protocol):
         ...
 
 
+def within(spans: Sequence[tuple[int, int]], round_: int) -> bool:
+    """True if the round is in one of them, (first, last)."""
+    return any(first <= round_ <= last for first, last in spans)
+
+
 @dataclass(frozen=True)
 class World:
     """The nodes that are there: those that have a role in this scheme, numbered from 0. Idle nodes of the topology are
@@ -78,6 +83,12 @@ class World:
     terrain: Surroundings | None = field(default=None, repr=False)   # None: the scheme does not know it
     # node -> (floating-point operations a second, sigma of the steps) of its GPUs, () without any; (): no node has some
     islands: Sequence[Sequence[float]] = ()
+    # node -> (first, last) of the rounds that it takes part in, ascending and apart; one that is not here: in all
+    rounds: Mapping[int, Sequence[tuple[int, int]]] = field(default_factory=dict)
+
+    def takes_part(self, node: int, round_: int) -> bool:
+        """True if the node has joined by this round and has not left; 0: before the first round everybody is there."""
+        return not round_ or node not in self.rounds or within(self.rounds[node], round_)
 
     @property
     def clients(self) -> int:

@@ -13,7 +13,18 @@ from emul.base.plain import PlainDict
 from emul.base.units import format_duration
 from emul.network.models.churn import Diurnal, Exponential, Fixed, Law, LogNormal, Shocks, Weibull
 from emul.scenario.sections import Section, absolute, duration_text, exactly_one, file_digest, given, without_none
-from emul.scenario.values import PositiveDuration, Stay, Text, Written, number, one_of, stay_ns
+from emul.scenario.values import (
+    Count,
+    PositiveDuration,
+    RoundsList,
+    Stay,
+    Text,
+    Written,
+    number,
+    one_of,
+    rounds_text,
+    stay_ns,
+)
 from emul.scenario.wording import MISSING, Finding
 
 Kind = Literal["leave", "crash"]
@@ -53,6 +64,14 @@ class Days:
 
 
 @dataclass(frozen=True)
+class InRounds:
+    """Every node that matches takes part in these `rounds` alone, (first, last), ascending; last None: to the end."""
+
+    match: str
+    rounds: tuple[tuple[int, int | None], ...]
+
+
+@dataclass(frozen=True)
 class ShockGroup:
     """The `nodes`, or those that match, fail together at shocks. `name`: of the stream of its draws."""
 
@@ -68,7 +87,7 @@ class ShockGroup:
         return self.name or self.match or ",".join(self.nodes)
 
 
-Absence = Churn | Availability | Days | ShockGroup
+Absence = Churn | Availability | Days | InRounds | ShockGroup
 
 
 # --- models ---------------------------------------------------------------------------------------------------------
@@ -139,11 +158,16 @@ class DiurnalRule(Section):
         return []
 
 
+_WHEN = ("file", "diurnal", "rounds", "from_round")        # one of them says when a node is there
+
+
 class OwnAvailability(Section):
     """Of the members of a group."""
 
     file: Text | None = None
     diurnal: DiurnalRule | None = None
+    rounds: RoundsList | None = None
+    from_round: Count | None = None
     period: PositiveDuration | None = None
     offset: PositiveDuration | None = None
     assign: Annotated[str, one_of("by_name", "in_turn", what="way to assign")] | None = None
@@ -151,11 +175,13 @@ class OwnAvailability(Section):
     sha256: Text | None = None
 
     def wrong(self) -> list[Finding]:
-        """Not one of file and diurnal, or keys that only a file uses."""
-        found = exactly_one(self, "file", "diurnal")
-        if not found and self.diurnal is not None:
+        """Not one of file, diurnal, rounds and from_round, or keys that only a file uses."""
+        found = exactly_one(self, *_WHEN)
+        if not found and self.file is None:
             of_files = given(self, "period", "offset", "assign", "sha256")
             found = [((name,), "", "is used only with a file") for name in of_files]
+            if self.diurnal is None and self.kind != "leave":
+                found.append((("kind",), self.kind, "is not used with rounds: the node takes no part in the others"))
         return found
 
 
@@ -163,10 +189,11 @@ class AvailabilityRule(OwnAvailability):
     match: Text | None = None
 
     def wrong(self) -> list[Finding]:
-        """As that of a group, or diurnal without the nodes that it is about."""
+        """As that of a group, or without the nodes that it is about, which only a file names."""
         found = super().wrong()
-        if not exactly_one(self, "file", "diurnal") and self.diurnal is not None and self.match is None:
-            found.append((("match",), MISSING, "is needed by diurnal: the nodes it is about"))
+        when = given(self, *_WHEN)
+        if len(when) == 1 and when != ["file"] and self.match is None:
+            found.append((("match",), MISSING, f"is needed by {when[0]}: the nodes it is about"))
         return found
 
 
@@ -194,8 +221,10 @@ def churn_value(rule: OwnChurn, match: str) -> Churn:
     return Churn(match, cast(Law, rule.up), cast(Law, rule.down), cast(Kind, rule.kind), rule.start != "up")
 
 
-def availability_value(rule: OwnAvailability, match: str, base: Path) -> Availability | Days:
+def availability_value(rule: OwnAvailability, match: str, base: Path) -> Availability | Days | InRounds:
     kind = cast(Kind, rule.kind)
+    if rule.from_round is not None or rule.rounds is not None:
+        return InRounds(match, rule.rounds or ((cast(int, rule.from_round), None),))
     if rule.diurnal is not None:
         d = rule.diurnal
         return Days(match, Diurnal(d.mean, d.amplitude, d.period or DAY_NS, d.spread), kind)
@@ -228,6 +257,8 @@ def absence_document(fault: Absence) -> PlainDict:
         d = fault.diurnal
         return {"availability": {"match": fault.match, "kind": fault.kind, "diurnal": {
             "mean": d.mean, "amplitude": d.amplitude, "period": format_duration(d.period_ns), "spread": d.spread}}}
+    if isinstance(fault, InRounds):
+        return {"availability": {"match": fault.match, "rounds": [rounds_text(*span) for span in fault.rounds]}}
     if isinstance(fault, Availability):
         return {"availability": without_none(
             file=str(fault.file), match=fault.match, period=duration_text(fault.period_ns),

@@ -156,12 +156,14 @@ class Behaviour:
 @dataclass(frozen=True)
 class DropOut:
     """The node (a name or a pattern) drops out of each of the rounds `first` .. `last`, just before it would send its
-    first message of type `stage` in it; first None: of all rounds; last None: for good."""
+    first message of type `stage` in it; first None: of all rounds; last None: for good. p: the probability with which
+    it does, drawn for each node and round; None: it always does."""
 
     node: str
     stage: str
     first: int | None = None
     last: int | None = None
+    p: float | None = None
 
 
 Fault = LinkDown | LinkUp | LinkSet | NetworkPartition | Crash | Leave | Slow | Behaviour | DropOut | Absence
@@ -234,6 +236,19 @@ class LinkValues(Section):
         return []
 
 
+class DropRule(Section):
+    p: Fraction
+    per: Annotated[str, one_of("round", what="unit of a draw")] = "round"
+
+
+def _drop(value: object) -> DropRule | Literal[True]:
+    if value is True:
+        return True
+    if not isinstance(value, dict):
+        raise ValueError("expected true, or the probability in a round, such as {p: 0.2, per: round}")
+    return DropRule.model_validate(value)
+
+
 _TrueFlag = Annotated[bool, PlainValidator(_true, json_schema_input_type=Literal[True])]
 
 # the key that tells a fault -> (its name, its other keys that are needed, that are used)
@@ -271,7 +286,8 @@ class FaultRule(Section):
     slow: Annotated[float, number("how many times slower, a number in [0.001, 1000000]",
                                   lambda x: 1e-3 <= x <= 1e6)] | None = None
     behave: Text | None = None
-    drop: _TrueFlag | None = None
+    drop: Annotated[DropRule | Literal[True], PlainValidator(
+        _drop, json_schema_input_type=DropRule | Literal[True])] | None = None
     stage: Text | None = None
     rounds: Rounds | None = None
     for_: Annotated[PositiveDuration | None, Field(alias="for")] = None
@@ -330,7 +346,7 @@ def _values(f: FaultRule, base: Path) -> list[Fault]:
     if f.behave is not None and f.node is not None:
         return [Behaviour(f.node, f.behave, *(f.rounds or (None, None)))]
     if f.drop and f.node is not None and f.stage is not None:
-        return [DropOut(f.node, f.stage, *(f.rounds or (None, None)))]
+        return [DropOut(f.node, f.stage, *(f.rounds or (None, None)), None if f.drop is True else f.drop.p)]
     assert f.at is not None
     inflight = cast(InFlight, f.inflight or "drop")
     if f.partition is not None:
@@ -352,7 +368,8 @@ def fault_document(fault: Fault) -> dict[str, object]:
     if isinstance(fault, Behaviour | DropOut):
         rounds = None if fault.first is None else rounds_text(fault.first, fault.last)
         what: dict[str, object] = ({"behave": fault.behave} if isinstance(fault, Behaviour) else
-                                   {"stage": fault.stage, "drop": True})
+                                   {"stage": fault.stage, "drop": True if fault.p is None else
+                                    {"p": fault.p, "per": "round"}})
         return {"node": fault.node} | what | without_none(rounds=rounds)
     if isinstance(fault, Absence):
         return absence_document(fault)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator
@@ -85,13 +86,22 @@ def rounds_text(first: int, last: int | None) -> str:
     return f"{first}..{'' if last is None else last}"
 
 
+def rounds_list(value: object) -> tuple[tuple[int, int | None], ...]:
+    """Rounds, or a list of such, ascending and apart."""
+    found = tuple(_rounds(one) for one in (value if isinstance(value, list) and value else [value]))
+    if any(last is None or last >= first for (_, last), (first, _) in pairwise(found)):
+        raise ValueError("expected rounds in ascending order that do not overlap, such as [1..5, 10..20]")
+    return found
+
+
 def _rounds(value: object) -> tuple[int, int | None]:
-    pattern = r"(\d{1,9})(?:(\.\.)(\d{1,9})?)?"
-    match = re.fullmatch(pattern, str(value), re.ASCII) if not isinstance(value, bool) else None
-    last = None if match is None or (match[2] and not match[3]) else int(match[3] or match[1])
-    if match is None or not 1 <= int(match[1]) <= (last or int(match[1])):
-        raise ValueError("expected rounds such as 3..9 or 10..")
-    return int(match[1]), last
+    match = re.fullmatch(r"(\d{0,9})(?:(\.\.)(\d{0,9}))?", str(value), re.ASCII)
+    if match is not None and not isinstance(value, bool) and (match[1] or match[3]):
+        first = int(match[1] or 1)
+        last = int(match[3]) if match[3] else None if match[2] else first
+        if first >= 1 and (last is None or first <= last):
+            return first, last
+    raise ValueError("expected rounds such as 3..9 or 10..")
 
 
 def _text(value: object) -> str:
@@ -128,5 +138,7 @@ Stay = Annotated[int, unit(stay_ns)]
 Size = Annotated[int, unit(units.size_bytes)]
 PositiveSize = Annotated[int, unit(units.size_bytes, least=1)]
 # first, last; None: for good
+RoundsList = Annotated[tuple[tuple[int, int | None], ...], PlainValidator(
+    rounds_list, json_schema_input_type=Written | list[Written])]
 Rounds = Annotated[tuple[int, int | None], PlainValidator(_rounds, json_schema_input_type=Written)]
 Bandwidth = Annotated[int | str, PlainValidator(bandwidth, json_schema_input_type=Quantity | Literal["infinite"])]

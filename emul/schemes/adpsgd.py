@@ -63,7 +63,7 @@ async def peer(node: Node, p: Params) -> None:
         with round_:
             delta, _ = await node.compute("train", node.task.local_update, s.model)
             await serve(node, s, node.now)
-            averaged = await exchange(node, s, [j for j in near if j not in s.gone], p.timeout_s)
+            averaged = await exchange(node, s, [j for j in node.joined(near) if j not in s.gone], p.timeout_s)
             s.model = finite(s.model + delta)
             node.report(parameters=s.model, averaged=averaged)
     node.broadcast(near, Farewell())

@@ -15,6 +15,9 @@ without colluding clients: the sum over U3 stays hidden beyond itself if the gra
 
 The formulas are quoted from memory and give the values of the paper's table. Stages, messages and their bytes:
 `emul.protocols.pairwise`.
+
+Protects: a client's update from the server, which sees the sum over U3 alone; `params: tight` also from gamma n clients
+that collude with it. Not: the sum itself, who took part, false inputs, an active server.
 """
 
 from __future__ import annotations

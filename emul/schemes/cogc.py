@@ -1,6 +1,8 @@
 """CoGC: Fair-SecCoGC without keys. Weng et al., arXiv 2404.00780 and 2507.05230.
 
 Relays and server see the updates themselves; rounds fail exactly as with keys.
+
+Protects: nothing: the server and relays see updates and sums of them.
 """
 
 from emul.roles import Variant

@@ -13,6 +13,9 @@ others do, and q K takes the place of |S|, so that the number of clients stays h
 models, and not who took part, learns less by that (`outsider_epsilon`). Nothing is claimed for cohorts of a fixed size.
 
 Bytes of the arrays in each message, without its header: Model 4 d, Gradient 4 d.
+
+Protects: a client's part in a round from all who see the model, by (eps, delta)-DP; `noise_at: local`: from the server,
+too. Not: its gradient from the server with central noise; false gradients.
 """
 
 from __future__ import annotations
@@ -73,7 +76,7 @@ async def server(node: Node, p: Params) -> None:
             if central:
                 summed = await node.compute("noise", noisy, summed, None, central, node.stream("noise"),
                                             work=s.model.size)
-            count = len(got) if p.sampling == "fixed" else p.fraction * len(node.clients)
+            count = len(got) if p.sampling == "fixed" else p.fraction * len(node.joined(node.clients))
             s.model = await node.compute("step", stepped, s.model, summed, count, p.lr)
             node.report(parameters=s.model, received=len(got), cohort=len(cohort))
 
@@ -83,7 +86,7 @@ def drawn(node: Node, p: Params) -> list[int]:
     if p.sampling == "fixed":
         return node.sample(node.clients, p.fraction)
     inside = node.stream("cohort").random(len(node.clients)) < p.fraction
-    return [client for client, one in zip(node.clients, inside.tolist(), strict=True) if one]
+    return node.joined([client for client, one in zip(node.clients, inside.tolist(), strict=True) if one])
 
 
 def total(dimension: int, gradients: Sequence[Vector], clip: float | None) -> Vector:

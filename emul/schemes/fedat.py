@@ -18,7 +18,7 @@ from functools import partial
 
 import numpy as np
 
-from emul.base.errors import TimedOut
+from emul.base.errors import TimedOut, TooFewClients
 from emul.primitives.means import weighted_sum
 from emul.primitives.selection.rule import drawn
 from emul.primitives.selection.tifl import by_latency
@@ -81,9 +81,16 @@ async def client(node: Node, p: Params) -> None:
 
 
 def begin(node: Node, s: State, p: Params) -> None:
-    """A round of every tier that has none; before there are tiers, of all clients as one."""
+    """A round of every tier that has none; before there are tiers, of all clients as one. Clients that join later were
+    not profiled: they come into the slowest tier."""
+    if s.tiers and node.world.rounds:
+        known = {k for tier in s.tiers for k in tier}
+        s.tiers[-1] += [k for k in node.joined(node.clients) if k not in known and not node.world.takes_part(k, 1)]
     for m, tier in enumerate(s.tiers or [node.clients]):
         if m in s.running:
+            continue
+        tier = node.joined(tier)
+        if not tier:
             continue
         members = drawn(node.stream("hand out"), tier, p.count or len(tier)) if s.tiers else tier
         s.handed.out(node, members, s.model, 0)
@@ -92,6 +99,8 @@ def begin(node: Node, s: State, p: Params) -> None:
 
 async def next_tier(node: Node, s: State, sound: Demand) -> tuple[int, TierRound]:
     """The first tier whose round is over, and what has come. Raises TimedOut: nothing has, of one that is given up."""
+    if not s.running:
+        raise TooFewClients("no client takes part in this round")
     tier_of = {k: m for m, cohort in s.running.items() for k in cohort.waiting}
     while True:
         m = min(s.running, key=lambda m: (s.running[m].until_s, m))

@@ -7,6 +7,8 @@ leaves the model as it is. Every client starts each round from Theta. All client
 `fl_lossy`, without outages `fl_ideal`.
 
 Bytes of the arrays in each message, without its header: Model 4 d, Update 4 d.
+
+Protects: an update from the server, by Gaussian noise of each client (`analysis` says how much). Not: false updates.
 """
 
 from __future__ import annotations

@@ -4,6 +4,9 @@
 
 g_0 is what local training gives on the root data (`root` of the task) from the same model as the clients' g_i.
 Deviation: the server trains before it sends the model, see `emul.protocols.robust`.
+
+Protects: the model from malicious updates, by their cosine with the update of the server's root data. Not: updates from
+the server.
 """
 
 from __future__ import annotations

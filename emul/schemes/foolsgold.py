@@ -2,6 +2,8 @@
 
 FedAvg with `aggregate: foolsgold`; the rule, and where it differs from the authors' code, stand in
 `emul.primitives.robust.foolsgold`. The server keeps a sum of updates for every client: it knows who sends what.
+
+Protects: the model from clients that send much alike (sybils). Not: updates from the server.
 """
 
 from emul.roles import Variant

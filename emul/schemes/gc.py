@@ -2,6 +2,8 @@
 
 Nothing goes from client to client, so a round fails only if more than s uplinks do; the price is s + 1 times the
 computation and that clients hold each other's data. All holders of a share of the data train the same model of it.
+
+Protects: nothing: the server and relays see updates and sums of them.
 """
 
 from emul.roles import Variant

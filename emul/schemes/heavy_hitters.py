@@ -12,6 +12,9 @@ r epsilon.
 
 The server learns the counts of the prefixes that it asked for, over the clients in time, and nothing else as long as it
 holds the shares of fewer than t clients; clients learn which prefixes are frequent.
+
+Protects: a client's values from the server and fewer than t colluding clients, who see counts of the prefixes that it
+asked for; `epsilon`: a sample from all who see them. Not: frequent prefixes from the clients; false counts.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ async def model_from_above(node: Node) -> Model:
 
 async def average(node: Node, model: Vector, turn: int, deadline_s: float | None) -> tuple[Vector, int, int]:
     """One average with those below: the new model, how many samples it has learnt from, how many updates."""
-    below = node.children
+    below = node.joined(node.children)
     node.broadcast(below, Model(model, turn))
     updates = await updates_of(node, below, turn, deadline_s)
     mean = finite(await node.compute("aggregate", weighted_mean, model, updates))

@@ -9,6 +9,9 @@ release of the same data, so that r rounds spend r epsilon.
 
 The server learns the sums over the clients whose input came in time, and who they are; nothing else as long as it holds
 the shares of fewer than t clients. Without `epsilon` sums over sets that differ by one client give that client away.
+
+Protects: a client's counts from the server and fewer than t colluding clients, who see their sum alone; `epsilon`: a
+sample from all who see the sum. Not: sums of sets that differ by one client, without `epsilon`; false counts.
 """
 
 from __future__ import annotations

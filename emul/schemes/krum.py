@@ -5,6 +5,8 @@
 
 The proof needs n >= 2f + 3. Equal weights, messages and rounds as FedAvg. `m` > 1 is Multi-Krum: the mean of the m of
 the least scores.
+
+Protects: the model from up to f malicious updates of n >= 2f + 3. Not: updates from the server.
 """
 
 from __future__ import annotations

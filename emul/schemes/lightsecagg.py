@@ -13,6 +13,9 @@ Ours: the clients' keys, sealed shares and ids are counted as they travel. A hol
 which the paper leaves open; the behaviour `naive` does not, and gives sums that are wrong.
 
 Stages, messages and their bytes: `emul.protocols.coded_mask`.
+
+Protects: a client's update from the server and up to T colluding clients, who see the sum over U2 alone (semi-honest).
+Not: the sum itself, who took part, false inputs, an active server.
 """
 
 from __future__ import annotations

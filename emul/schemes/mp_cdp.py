@@ -9,6 +9,9 @@ could not: they know neither R nor r. It is trusted with all; (eps, delta) holds
 
 Bytes of the arrays in each message: Disguised q (d + D) + 8 G n_L, Blocks S d q; q = 4 or 8 bytes a real, S blocks, D
 diagonals.
+
+Protects: the model, in disguise, from clients; a client from all who see the model, by noise of a trusted server. Not:
+anything from that server; false gradients.
 """
 
 from __future__ import annotations

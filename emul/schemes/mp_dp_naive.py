@@ -12,6 +12,9 @@ chi3`, 3/2 with `transitional: true` besides.
 
 Bytes of the arrays in each message: Disguised q (d + D) + 8 G n_L, Blocks S d q; q = 4 or 8 bytes a real, S blocks, D
 diagonals, of which those of transitional layers are ones here.
+
+Protects: a gradient from the server by each client's own noise, and the model, in disguise, from clients. Not: Psi and
+Phi, which travel in the clear and give inputs away; false gradients.
 """
 
 from __future__ import annotations

@@ -11,6 +11,9 @@ paper's two servers compute the cosines under CKKS. All arithmetic is in clear h
 server; what ciphertexts of CKKS weigh and cost (ring 8192, 4096 numbers each: 364,500 bytes fresh, 249,200 after a
 product; measured with TenSEAL 0.3.18) is declared. The chain is one server's log: it shows afterwards what was changed,
 and agrees on nothing.
+
+Protects: updates under encryption from two parties that do not collude; the model from malicious updates, by cosine
+with root data; who sent what, by a chain of hashes. Not: similarities from the servers.
 """
 
 from __future__ import annotations

@@ -19,6 +19,9 @@ about single numbers need; `packed: true` puts 39 (with `recover_under_he` 31) i
 default: with the published uniform law R reaches 1e5, and 24 bits after the point are too few.
 
 Real and declared bytes are as of `tp_smc`: by the length of what is decrypted, S d numbers, or d.
+
+Protects: a client's gradient from the server and fewer than tbar colluding clients; the model, in disguise, from
+clients. Not: the exact mean gradient from the server (no noise), false gradients.
 """
 
 from __future__ import annotations

@@ -10,6 +10,9 @@ that is made anew in every round it is FLTrust.
 
 Deviations: Algorithm 2 subtracts, though clients send differences; it divides by n where part means are meant; a round
 whose weights add up to less than `least_weight` changes nothing. Bytes of the arrays: Models 4 m l, Choice 4 l.
+
+Protects: the model from malicious updates, by their cosine with trusted references. Not: updates and clusters from the
+server.
 """
 
 from __future__ import annotations

@@ -24,6 +24,9 @@ clients that collude can end a round; and shares that open but are false make th
 `verify_spare`.
 
 Stages, messages and their bytes: `emul.protocols.pairwise`.
+
+Protects: a client's update from the server and fewer than t colluding clients, who see the sum over U3 alone;
+`adversary: active`: also from a server that deviates. Not: the sum itself, who took part, false inputs.
 """
 
 from __future__ import annotations

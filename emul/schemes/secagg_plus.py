@@ -16,6 +16,9 @@ edges are still the server's to draw, where the paper has the clients choose the
 
 The search follows public code of the paper's authors: k may differ by 2 from the paper's. Stages, messages and their
 bytes: `emul.protocols.pairwise`.
+
+Protects: a client's update from the server and up to gamma n colluding clients, but for 2^-sigma: they see the sum over
+U3 alone. Not: the sum itself, who took part, false inputs, a server that draws the graph to its liking.
 """
 
 from __future__ import annotations

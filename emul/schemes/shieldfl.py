@@ -16,6 +16,9 @@ one client, or S2 with S1, reads everything. Certain of the paper: reference, ba
 a step, which the paper does not give, and therefore lengths in clear; one r_i for all products of a round; weights of
 10 bits; S1 sends the encrypted model, not the step. Up to `real_up_to` coordinates all is encrypted for real; beyond,
 sizes and times are declared and decisions stay the same. A ciphertext holds one number.
+
+Protects: updates under encryption from two servers that do not collude; the model from malicious updates, by cosine
+with the most suspicious one. Not: similarities from the servers.
 """
 
 from __future__ import annotations

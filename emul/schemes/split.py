@@ -14,6 +14,8 @@ encrypted. In `micro_batches` > 1 gradients add up to the batch's; `in_flight` >
 
 It leaks: the server sees the activations and labels of every sample, and the bottom, by which inputs can be searched
 for. Clients see gradients of their activations and the bottom that others have trained.
+
+Protects: raw samples, which never travel. Not: activations, gradients and labels, which the server sees.
 """
 
 from __future__ import annotations

@@ -16,6 +16,8 @@ of both averages; in v2 its batches have been learned from.
 
 It leaks: the server sees the activations and labels of every sample, and, being the fed server too, each client's
 bottom. With the two apart, which the paper assumes, nobody has both.
+
+Protects: raw samples, which never travel. Not: activations, gradients and labels, which the server sees.
 """
 
 from __future__ import annotations

@@ -16,6 +16,9 @@ curious): nothing proves that what is decrypted is a sum. The model is public am
 Fixed point with 20 bits after the point, slots of 48 bits, room for 2^11 summands: 42 numbers in a ciphertext of 512
 bytes. A round has K + 2 tbar vectors of ceil(d / 42) ciphertexts. Up to `real_up_to` coordinates all is encrypted for
 real; beyond, sizes and times of the ciphertexts are declared and the sums are the same.
+
+Protects: a client's gradient from the server and K - t colluding clients, who see noisy sums alone (honest but
+curious). Not: the model from clients, false gradients, proofs that a sum is decrypted.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """The coordinate-wise trimmed mean of the updates. Yin, Chen, Kannan, Bartlett, ICML 2018, Algorithm 1, option II.
 
     w <- w + mean of each coordinate without its f largest and its f least values       f given, or floor(beta n)
+
+Protects: the model from up to f malicious updates. Not: updates from the server.
 """
 
 from __future__ import annotations

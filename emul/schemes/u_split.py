@@ -12,6 +12,8 @@ A batch takes two round trips where `split` takes one.
 
 It leaks: the server sees activations and gradients of every sample. It sees no label, but h tells labels apart:
 `emul attack RUN --by label_leakage` measures how well. It sees the bottom and the head on their way.
+
+Protects: raw samples and labels, which never travel. Not: activations and gradients, which the server sees.
 """
 
 from __future__ import annotations

@@ -22,6 +22,9 @@ label_leakage` measures how well. Nobody sees columns, labels or parameters of o
 
 Bytes of the arrays, b samples a batch, E the embedding: Embeddings and Gradients 4 E b, without headers. `compress`
 packs Embeddings on the way up and Gradients on the way down. No error is kept: the next batch has other samples.
+
+Protects: raw columns and labels, which never travel. Not: embeddings and gradients, which tell of them; which ids are
+common.
 """
 
 from __future__ import annotations

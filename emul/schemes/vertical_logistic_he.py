@@ -27,6 +27,9 @@ scenario's seed, for emulation only.
 Fixed point: columns with 14 bits after the point, cut at 64; u_k with 18, cut at 512: sums are exact for (K + 1) b <
 2^16. A ciphertext of 2 |n| bits has one number. A batch sends (2 K b + d + 1) of them, d columns in all. Up to
 `real_up_to` columns all is encrypted for real; beyond, sizes and times are declared and the model is the same.
+
+Protects: samples and residuals from the parties and the coordinator, under Paillier (semi-honest). Not: which common
+ids, the model and gradients from the coordinator.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from emul.base.names import kind_of, listed
 from emul.base.plain import PlainDict
 from emul.record.marks import oracle_waits
 from emul.record.rundir import SUMMARY, read_json
@@ -61,7 +62,7 @@ def complete(path: Path, cells: Sequence[Cell], where: Where, save: Callable[[li
     progress = StudyProgress(len(cells), len(todo), where.quiet)
     done: set[str] = set(there)
     errors: dict[str, str] = {}
-    warnings: dict[str, None] = {}
+    warnings: dict[str, dict[str, str]] = {}        # kind -> key of a cell -> its first warning of that kind
 
     def runs() -> list[Cell]:
         return [cell for cell in cells if cell.key in done]
@@ -84,7 +85,8 @@ def complete(path: Path, cells: Sequence[Cell], where: Where, save: Callable[[li
             keep([cell])
         else:
             errors[cell.key] = event.error
-        warnings.update(dict.fromkeys(event.warnings))
+        for text in event.warnings:
+            warnings.setdefault(kind_of(text), {}).setdefault(cell.key, text)
         progress.ended(cell, event, summary_of(path, cell) if event.error is None else None)
 
     save(runs(), [])
@@ -97,14 +99,24 @@ def complete(path: Path, cells: Sequence[Cell], where: Where, save: Callable[[li
         done |= {cell.key for cell in cells if cell.key not in errors and finished(path, cell)}
         save(runs(), failed())
         keep(runs())
+    said = [_of_cells(texts, cells) for texts in warnings.values()]
     if table is not None and (older := table.older(known)):
-        warnings[f"{table.path}: {older} of the {len(known)} cells in it were run with other code than there is now; "
-                 "delete their rows to have them run again, or see with `emul verify` whether they still hold"] = None
+        said.append(f"{table.path}: {older} of the {len(known)} cells in it were run with other code than there is "
+                    "now; delete their rows to have them run again, or see with `emul verify` whether they still hold")
     summaries = [(cell, summary_of(path, cell)) for cell in runs()]
     violated = [(cell, text) for cell, summary in summaries for text in _violations(summary)]
     knowing = dict.fromkeys(cell.scheme for cell, summary in summaries if oracle_waits(summary))
-    return StudyOutcome(path, runs(), failed(), len(there), violated, sorted(warnings),
+    return StudyOutcome(path, runs(), failed(), len(there), violated, sorted(said),
                         _from_store(path, runs(), there), list(knowing), len(known))
+
+
+def _of_cells(texts: dict[str, str], cells: Sequence[Cell]) -> str:
+    """The first of these warnings, by key of a cell, in the order of the cells, with the cells that gave them."""
+    gave = [cell for cell in cells if cell.key in texts]
+    text = texts[gave[0].key]
+    if len(gave) == 1:
+        return f"{gave[0].text}: {text}"
+    return f"{text} (in {len(gave)} of {len(cells)} cells: {listed([cell.text for cell in gave], 3)})"
 
 
 def _from_store(path: Path, runs: Sequence[Cell], there: set[str]) -> float | None:

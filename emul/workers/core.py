@@ -114,7 +114,7 @@ class Core:
         self._deterministic = scheme.repeats(self._params)
         self._world = World(setup.scheme, setup.seed, setup.names, setup.roles, setup.speeds, self._deterministic,
                             setup.task or {}, setup.compress, scheme.root(setup.roles),
-                            _terrain(setup.chart), setup.islands)
+                            _terrain(setup.chart), setup.islands, setup.rounds)
         self._costs = costs = costs_of(setup)
         self._role_of = [""] * len(setup.names)
         for role, nodes in setup.roles.items():

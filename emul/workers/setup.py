@@ -35,6 +35,7 @@ class Setup(Struct):
     recorded: dict[int, list[int]]
     trains: bool = True                         # no: `training: skip`
     islands: list[list[float]] = []             # as of `World`: the GPUs that train a declared model
+    rounds: dict[int, list[tuple[int, int]]] = {}       # as of `World`: of nodes that do not take part in all
     named: bool = False                         # timings name their computations (`Job.same`)
     evaluate_every: int = 1                     # rounds between two evaluations; 0: never
     evaluate_scope: str = "global"              # or "per_client"

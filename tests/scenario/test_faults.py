@@ -15,6 +15,7 @@ from ruamel.yaml import YAML
 
 from emul import engine, scenario
 from emul.base.errors import ScenarioError
+from emul.kernel.calendar import FAR
 from emul.network import OutageSpec
 from emul.network.models.churn import Diurnal, Exponential, Fixed, LogNormal, Shocks, Weibull
 from emul.network.models.traces import TraceSpec
@@ -32,6 +33,7 @@ from emul.scenario import (
     ShockGroup,
     Slow,
 )
+from emul.scenario.churn import InRounds
 from emul.scenario.source import read
 
 S = 10**9
@@ -61,6 +63,9 @@ faults:
   - {at: 7 s, node: client2, slow: 4, for: 1 min}
   - {node: "client*", stage: Update, drop: true, rounds: 2..3}
   - {node: client3, stage: Update, drop: true}
+  - {node: "client*", stage: Update, drop: {p: 0.2, per: round}, rounds: ..4}
+  - availability: {match: client2, rounds: [..4, 6, 10..]}
+  - availability: {match: client3, from_round: 2}
   - churn: {match: "client*", up: {weibull: {shape: 0.5, scale: 10 min}}, down: {exponential: 2 min}, kind: crash,
             start: up}
   - churn: {match: client1, up: {lognormal: {median: 5 min, sigma: 1.5}}, down: 30 s}
@@ -97,6 +102,8 @@ def test_every_fault_arrives_in_the_units_of_the_emulator(base: Path) -> None:
         NetworkPartition(5 * S, (("server", "client1"), ("*",)), 15 * S, "deliver"),
         Crash(6 * S, "client1", S, True), Leave(6 * S, "client*", S), Slow(7 * S, "client2", 4, 60 * S),
         DropOut("client*", "Update", 2, 3), DropOut("client3", "Update"),
+        DropOut("client*", "Update", 1, 4, 0.2), InRounds("client2", ((1, 4), (6, 6), (10, None))),
+        InRounds("client3", ((2, None),)),
         Churn("client*", Weibull(0.5, 600 * S), Exponential(120 * S), "crash", False),
         Churn("client1", LogNormal(300 * S, 1.5), Fixed(30 * S), "leave", True),
         Availability(base / "avail.csv", "client*", 172_800 * S, True, "crash"),
@@ -122,6 +129,7 @@ def test_a_resolved_scenario_says_the_same_from_anywhere_and_tells_the_files_dig
 def test_the_scenario_of_this_file_is_wired_whole(base: Path) -> None:
     wiring = engine.wire(scenario.loads(HEAD + FAULTS, base=base), "fedavg", {})
     assert len(wiring.plan.streams) == 3 + 3 + 2         # one a client of the last rule that matches it, and the groups
+    assert wiring.setups[0].rounds == {2: [(1, 4), (6, 6), (10, FAR)], 3: [(2, FAR)]}
     assert wiring.setups[0].slowdowns == {2: [[7 * S, 4, 1], [67 * S, 1, 1]]}
     assert {type(f).__name__ for f in wiring.plan.faults} == {"LinkChange", "NodeCrash", "NodeLeave"}
 
@@ -154,7 +162,25 @@ ONE = "line 9  faults[0]"
      f"{ONE}.churn.down  0  expected more than 0"),
     ("{churn: {match: a, up: {weibull: {shape: 0, scale: 1 s}}, down: 1 s}, at: 1 s}",
      f"{ONE}.churn.up.weibull.shape  0  expected a number in [0.05, 100]"),
-    ("{availability: {match: a}}", f"{ONE}.availability  missing  expected one of file, diurnal"),
+    ("{availability: {match: a}}", f"{ONE}.availability  missing  expected one of file, diurnal, rounds, from_round"),
+    ("{availability: {match: a, rounds: 2..4, from_round: 3}}",
+     f"{ONE}.availability  rounds, from_round  expected one of file, diurnal, rounds, from_round"),
+    ("{availability: {rounds: 2..4, kind: crash, period: 1 d}}",
+     f'{ONE}.availability.period  "1 d"  is used only with a file\n'
+     f"{ONE}.availability.kind  crash  is not used with rounds: the node takes no part in the others\n"
+     f"{ONE}.availability.match  missing  is needed by rounds: the nodes it is about"),
+    ("{availability: {match: a, from_round: 0}}",
+     f"{ONE}.availability.from_round  0  expected a whole number, 1 or more (below 2^63)"),
+    ("{availability: {match: a, rounds: [4.., 6..9]}}",
+     f'{ONE}.availability.rounds  ["4..", "6..9"]  expected rounds in ascending order that do not overlap, such as '
+     "[1..5, 10..20]"),
+    ("{availability: {match: a, rounds: ..}}",
+     f'{ONE}.availability.rounds  ".."  expected rounds such as 3..9 or 10..'),
+    ("{node: a, stage: Update, drop: 0.2}",
+     f"{ONE}.drop  0.2  expected true, or the probability in a round, such as {{p: 0.2, per: round}}"),
+    ("{node: a, stage: Update, drop: {p: 0, per: run}}",
+     f"{ONE}.drop.p  0  expected a fraction in (0, 1]\n"
+     f'{ONE}.drop.per  "run"  expected "round"'),
     ("{availability: {diurnal: {mean: 0.5}, period: 1 d}}",
      f'{ONE}.availability.period  "1 d"  is used only with a file\n'
      f"{ONE}.availability.match  missing  is needed by diurnal: the nodes it is about"),

@@ -15,7 +15,7 @@ import pandas as pd
 from emul.base import rows
 from emul.base.plain import PlainDict, PlainMapping
 from emul.base.rows import Row
-from emul.record.rundir import SCENARIO, read_scenario
+from emul.record.rundir import SCENARIO, read_section
 from emul.record.tables import FATES
 
 _FIRST, _AGAIN, _WASTED, _LOST = "first", "retransmitted", "wasted", "lost"
@@ -276,7 +276,7 @@ def _stop_of(directory: Path) -> tuple[int | None, int | None]:
     from emul.base.units import duration_ns
 
     try:
-        stop = read_scenario(directory / SCENARIO)[1].get("stop", {})
+        stop = read_section(directory / SCENARIO, "stop") or {}
         return stop.get("rounds"), duration_ns(stop["virtual_time"]) if "virtual_time" in stop else None
     except (EmulError, ValueError, AttributeError, TypeError):
         return None, None

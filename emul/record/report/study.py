@@ -37,7 +37,7 @@ class StudyMember:
     def stop(self) -> PlainDict:
         """The limits of the run, as its scenario says. Raises RecordError."""
         file = self.path / rundir.SCENARIO
-        return dict(rundir.read_scenario(file)[1].get("stop") or {}) if file.is_file() else {}
+        return dict(rundir.read_section(file, "stop") or {}) if file.is_file() else {}
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ def of_runs(folders: Sequence[Path]) -> StudyRuns:
 
 def _scenario(folder: Path) -> str:
     file = folder / rundir.SCENARIO
-    return str(rundir.read_scenario(file)[1].get("name", "")) if file.is_file() else ""
+    return str(rundir.read_section(file, "name")) if file.is_file() else ""
 
 
 def runs_in(path: Path) -> list[Path]:

@@ -15,6 +15,9 @@ message belongs to no round, so that on links whose outages are drawn per round 
 Bytes of the arrays in each message, without its header:
 
     Model 4 d     Update 4 d, K - 1 to clients and one to the server     Coded 4 d + ceil(K / 8)
+
+Protects: an update from the server and from clients that overhear it, by Gaussian noise of each client (`analysis` says
+how much). Not: false updates.
 """
 
 from __future__ import annotations

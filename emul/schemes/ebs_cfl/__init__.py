@@ -23,6 +23,9 @@ not in the paper.
 `masking`       the algebra; it names what is printed differently
 `forged`        uploads of clients that cheat
 `attacks`       what the server learns of updates and clusters (`unmasking`)
+
+Protects: with `profile: pad` an update and its cluster from a server that follows the protocol; against false updates:
+cosine with trusted references. Not: the published protocol hides neither from the server.
 """
 
 from __future__ import annotations

@@ -32,6 +32,9 @@ Messages and their bytes: `messages`, `emul.protocols.setup`.
 `sums`              the equations of the updates: masked, combined, decoded
 `theory`            reliability, transmissions, convergence, and what observers learn
 `gradient_coding`   the codes; `outage` how often they fail; `secure_keys` the matrices that keys are made of
+
+Protects: an update from the server and from relays, by keys that cancel in the sum of all: the server sees exact sums
+or nothing. Not: the sum itself, a dealer that colludes, false updates.
 """
 
 from __future__ import annotations

@@ -11,6 +11,9 @@ The paper's details are rebuilt: where the random coefficients stand, the consta
 not: up to n = 1,000 the product with a matrix is faster.
 
 Stages, messages and their bytes: `emul.protocols.coded_mask`; codes: `emul.primitives.codes`.
+
+Protects: a client's update from the server and up to T colluding clients, who see the sum over U2 alone (semi-honest).
+Not: the sum itself, who took part, false inputs, an active server.
 """
 
 from __future__ import annotations

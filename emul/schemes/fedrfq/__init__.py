@@ -15,6 +15,9 @@ a server stays for up to two view timeouts for those that a faulty leader has ke
 
 Bytes of the arrays, without headers: Upload 8 + 4 n' a class held and a signature, to each server; Result the same for
 all classes, to each client; among servers (N - 1) (2 N + 1) messages without faults (`emul.protocols.agreement`).
+
+Protects: prototypes from up to f faulty servers of 3f + 1, by agreement, and from psi outlying clients a class. Not:
+prototypes from the servers, which see each one.
 """
 
 from __future__ import annotations

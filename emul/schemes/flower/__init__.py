@@ -65,7 +65,7 @@ async def play(node: Node, p: Params, host: AppHost) -> BeginRound:
     while True:
         request = await node.compute(host.label, host.step, node.now_ns)
         for nodes, call in host.grid.outgoing():
-            node.broadcast(nodes, call)
+            node.broadcast(node.joined(nodes), call)
         if isinstance(request, Ended):
             closed: BeginRound = await node.compute("aggregate", host.closing)
             return closed

@@ -7,7 +7,7 @@ Replies are handed out in the order of their arrival in virtual time. Calls that
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +49,8 @@ class Asked:
 @dataclass
 class EmulGrid(Grid):
     """node_of: Flower's number of a node -> emul's. timeout_s: at most so long is waited for replies. asks: which nodes
-    there are is asked of them; else all of them always are."""
+    there are is asked of them; else all of them always are, but those that do not take part in a round. joined: those
+    that take part in this round (0) or the next one (1)."""
 
     guest: Guest
     clock: Clock
@@ -58,6 +59,7 @@ class EmulGrid(Grid):
     notes: Notes
     timeout_s: float | None = None
     asks: bool = False
+    joined: Callable[[int], Collection[int]] | None = None      # None: all, always
 
     def __post_init__(self) -> None:
         self._run = Run.create_empty(RUN_ID)
@@ -68,6 +70,7 @@ class EmulGrid(Grid):
         self._number = 0
         self._empty_at = -1                         # the virtual time of a pull that found nothing
         self._watched = 0                           # questions who is there, with nothing under way
+        self._evaluates, self._last_type = True, ""     # whether it does after each training; what was sent last
         self.nothing_came = ""                      # the reason why the app's last wait brought no result; "": it did
 
     # --- the seven members of a Grid ------------------------------------------------------------------------------
@@ -91,7 +94,11 @@ class EmulGrid(Grid):
                 raise EmulError(f"the server app has asked {_POLLS:,} times which nodes there are and sent nothing: it "
                                 f"may be waiting for more than the {len(self.node_of)} that the scenario has")
         if not (self.asks and self.guest.in_its_thread):
-            return sorted(self.node_of)
+            if self.joined is None:
+                return sorted(self.node_of)
+            # an app asks before its messages begin the round: the next one, if this one's last are sent
+            there = self.joined(self._last_type == ("evaluate" if self._evaluates else "train"))
+            return sorted(number for number, node in self.node_of.items() if node in there)
         # a node that has not answered a message yet is busy with it, and cannot say that it is there
         there = set(self._ask(WhoIsThere())) | busy
         return sorted(number for number, node in self.node_of.items() if node in there)
@@ -166,6 +173,7 @@ class EmulGrid(Grid):
         if not messages:
             return []
         self._begin_round(messages[0], floating)
+        absent = [] if self.joined is None else sorted({*self.node_of.values()}.difference(self.joined(0)))
         encoded: dict[int, np.ndarray] = {}
         for message in messages:
             sent_by(message, RUN_ID, SERVER_ID)
@@ -177,7 +185,7 @@ class EmulGrid(Grid):
             call = encoding.call_of(first, str(self._number), encoded[id(first.content)], floating)
             self._outgoing.append(([self.node_of[m.metadata.dst_node_id] for m in batch], call))
             for message in batch:
-                self._sent(message, str(self._number))
+                self._sent(message, str(self._number), absent)
         return [message.metadata.message_id for message in messages]
 
     def _batches(self, messages: Sequence[Message]) -> list[list[Message]]:
@@ -196,15 +204,25 @@ class EmulGrid(Grid):
                 alike.append({meta.dst_node_id: message})
         return [list(batch.values()) for alike in found.values() for batch in alike]
 
-    def _sent(self, message: Message, number: str) -> None:
+    def _sent(self, message: Message, number: str, absent: Sequence[int]) -> None:
         name = encoding.message_id(number, message.metadata.dst_node_id)
         message.metadata.__dict__["_message_id"] = name
         expires = self.clock.now_ns + round(message.metadata.ttl * 1e9)
-        self._asked[name] = Asked(message, self.node_of[message.metadata.dst_node_id], expires)
+        asked = Asked(message, self.node_of[message.metadata.dst_node_id], expires)
+        if asked.node in absent:
+            self._answer_for(name, asked, "the node takes no part in this round")
+        else:
+            self._asked[name] = asked
 
     def _begin_round(self, first: Message, floating: bool) -> None:
         trains = first.metadata.message_type.partition(".")[0] == "train"
         begins = self._rounds.begins(encoding.round_of(first), trains and not floating)
+        kind = first.metadata.message_type.partition(".")[0]
+        if begins and self._last_type == "train":
+            self._evaluates = False
+        elif kind == "evaluate":
+            self._evaluates = True
+        self._last_type = kind
         model = encoding.arrays(first.content)
         if model is not None and first.metadata.message_type in ("train", "evaluate"):
             self.notes.model = model

@@ -135,7 +135,13 @@ class AppHost:
 
         hooks.install()
         self.grid = EmulGrid(self._guest, self._clock, ids(self._node), self._node.world.names, self._notes,
-                             self._p.timeout_s, self._p.connected == "asked")
+                             self._p.timeout_s, self._p.connected == "asked",
+                             None if not self._node.world.rounds else self._joined)
+
+    def _joined(self, ahead: int) -> list[int]:
+        """The clients that take part so many rounds from now."""
+        node = self._node
+        return [k for k in node.clients if node.world.takes_part(k, node.round + ahead)]
 
     def _run(self) -> None:
         """In the app's thread."""

@@ -16,6 +16,9 @@ t of the clients are honest at least; they share the noise. The server follows t
 says under how much noise. The authority is trusted not to collude with the server: together they read everything. Fixed
 point with 12 bits after the point, values below 64. Up to `real_up_to` coordinates all is encrypted for real; beyond,
 sizes and times are declared and sums are the same.
+
+Protects: a client's gradient from the server, which sees noisy sums alone, if the authority does not collude with it
+and t clients are honest. Not: false gradients.
 """
 
 from __future__ import annotations

@@ -24,6 +24,9 @@ the rigorous choice. Keys and secrets come from the scenario's seed, for emulati
 
 Deviations: keys are fresh each round, not of a set-up; uniform noise of pairs on biases is not mended for the scale
 that they lack, as own noise is. Messages and their bytes: `emul.schemes.mp_dp.messages`.
+
+Protects: `sound`: a client's gradient from all, by (eps, delta)-DP of the sum, and the model from clients up to its
+scales. Not: `paper` and `masked` give inputs away (Psi, Phi); false gradients.
 """
 
 from __future__ import annotations

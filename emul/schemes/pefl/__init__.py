@@ -16,6 +16,9 @@ encrypted step, so that a client that has missed a round is not lost; an even me
 correlation does not see; k_i is rounded to 16 bits. The constant 0.5, the packing and the contents of the messages come
 from a public implementation and from us, not from the paper. Up to `real_up_to` coordinates all is encrypted for real;
 beyond, sizes and times of the ciphertexts are declared, and decisions stay the same to the bit.
+
+Protects: updates from both servers while these do not collude; the model from malicious updates, by correlation with
+the median. Not: weights from the servers; see its page for what leaks.
 """
 
 from __future__ import annotations

@@ -25,6 +25,9 @@ all and not sent.
 `decisions`     the rule in the clear; `ciphertexts` the same on encrypted rows, laid out as `slots` says
 `faults`        clients that send what they should not
 `attacks`       what V learns of the clients: `shared_mask`, `slot_leak`, by `verifier_view`
+
+Protects: prototypes from two servers that do not collude, beyond norms and similarities; the model from malicious
+prototypes. Not: which classes a client holds.
 """
 
 from __future__ import annotations

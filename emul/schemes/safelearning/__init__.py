@@ -18,6 +18,9 @@ nonces it has seen. Of the paper, a tree of more levels and elimination by trans
 byte counts are not these. Messages and their bytes: `emul.protocols.pairwise`, and
 `split` beside this file with the server's stages; `split_client` has the client's, `groups` draws who is with whom, and
 `groupwise` is the detector.
+
+Protects: a client's update from the server, which sees sums of random groups; the model from backdoors that these show.
+Not: the group sums themselves, a server that deviates.
 """
 
 from __future__ import annotations

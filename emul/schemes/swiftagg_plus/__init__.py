@@ -25,6 +25,9 @@ without a seat: it sends shares and holds none.
 `seats`     who sits where
 `server_role`   its stages
 `client_role`   a member of a group, with a seat or without
+
+Protects: a client's update from the server and up to T colluding clients, who see the sum alone (semi-honest). Not: the
+sum itself, who took part, false inputs, an active server.
 """
 
 from __future__ import annotations
