@@ -37,7 +37,7 @@ def list_schemes(name: Annotated[str | None, typer.Argument(help="what this sche
 
 
 def _describe(scheme: Scheme[object]) -> None:
-    """What the scheme is, by the text at the head of its module and the comments behind its parameters."""
+    """Print all about the scheme: the text at the head of its module, and the comments behind its parameters."""
     from emul.scenario.params import scenario_keys
     from emul.scenario.schema import parameters
 

@@ -146,7 +146,7 @@ class Scheme(Generic[P]):
 
     @property
     def protects(self) -> str:
-        """What it protects against whom, and what not: the paragraph of its text that begins so; "": nothing."""
+        """The paragraph of its text that says from whom it protects which data, and what it does not; "": nothing."""
         found = [part for part in self.doc.split("\n\n") if part.startswith("Protects: ")]
         return " ".join(found[0].removeprefix("Protects: ").split()) if found else ""
 

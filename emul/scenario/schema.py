@@ -51,7 +51,7 @@ SECTIONS = {
     "overhead": ["Overhead"], "transport": ["Transport"], "connections of TCP": ["TcpKeys"],
     "switching": ["Packetized"], "groups": ["ClientGroupRule"], "nodes": ["NodeRule"],
     "devices": ["DevicesRule"], "who has which": ["DeviceNodes"],
-    "faults": ["FaultRule"], "set": ["LinkValues"], "churn": ["ChurnRule", "OwnChurn"],
+    "faults": ["FaultRule"], "drop": ["DropRule"], "set": ["LinkValues"], "churn": ["ChurnRule", "OwnChurn"],
     "availability": ["AvailabilityRule", "OwnAvailability"],
     "laws of durations": ["LawRule", "WeibullLaw", "LogNormalLaw"], "diurnal": ["DiurnalRule"],
     "group": ["GroupRule"], "bandwidth": ["BandwidthTrace"], "attacks": ["AttackRule", "AttackedShare"],
