@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from emul.base.plain import PlainDict, PlainMapping
+from emul.base.units import LARGEST
 
 WrittenChoice: TypeAlias = str | PlainDict       # as a scenario writes it
 
@@ -60,6 +61,8 @@ def _fits(value: object, annotation: object) -> bool:
         return value in typing.get_args(annotation)
     if isinstance(value, bool):
         return bool in kinds
+    if isinstance(value, int) and abs(value) > LARGEST:
+        return False
     if isinstance(value, int) and float in kinds:
         return True
     if isinstance(value, float) and not np.isfinite(value):

@@ -284,11 +284,16 @@ def fixed(values: Vector | NDArray[np.floating], fraction_bits: int, value_bits:
     return np.clip(scaled, -top, top).astype(np.int64)
 
 
+MOST_BITS = 16384
+
+
 def wrong_encryption(bits: int, real_up_to: int) -> list[str]:
     """Mistakes in these parameters of a scheme, for its `check`."""
     errors = checks.not_negative(real_up_to=real_up_to)
     if bits < LEAST_BITS or bits % 16:
         errors.append(f"bits = {bits}: expected a multiple of 16, at least {LEAST_BITS}")
+    elif bits > MOST_BITS:
+        errors.append(f"bits = {bits}: expected at most {MOST_BITS}: larger primes are searched for hours")
     return errors
 
 

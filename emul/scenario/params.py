@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal, Union
 
 from emul.base.errors import Problem
 from emul.base.plain import PlainMapping
-from emul.base.units import bandwidth_bps, duration_ns, size_bytes
+from emul.base.units import LARGEST, bandwidth_bps, duration_ns, size_bytes
 from emul.scenario.wording import Finding, nearest, place, scenario_error, shown
 
 Convert = Callable[[Any], Any]      # raises ValueError that says what is expected
@@ -157,7 +157,7 @@ def _as(kind: Any, value: Any, annotation: Any) -> object:
     if kind is bool or kind is str:
         return _checked(value, isinstance(value, kind), expected)
     if kind is int:
-        return _checked(value, isinstance(value, int) and not isinstance(value, bool), expected)
+        return _checked(value, isinstance(value, int) and not isinstance(value, bool) and abs(value) <= LARGEST, expected)
     if kind is float:
         sound = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300
         return float(_checked(value, sound and not math.isnan(value), expected))
