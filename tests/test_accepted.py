@@ -25,9 +25,9 @@ from emul.scenario import load
 from emul.scenario.params import scenario_keys
 from emul.workers.twin import Twin
 
-ODD = [None, True, False, 0, 1, 2, 3, -1, 7, 10**9, 10**30, 0.5, 1.0, -0.5, 1e-300, 1e300, float("nan"), "", "x", "none",
-       "0", "1 s", "1 ns", "20 ms", "-1 s", "1 MB", "20 Mbit/s", "client1", "client*", "@g", "server", [], [1], ["x"],
-       [[1]], {}, {"x": 1}, {"uniform": {}}, {"top_k": {"fraction": 0.1}}, "qsgd", "median", {"krum": {"f": 1}},
+ODD = [None, True, False, 0, 1, 2, 3, -1, 7, 10**9, 10**30, 0.5, 1.0, -0.5, 1e-300, 1e300, float("nan"), "", "x",
+       "none", "0", "1 s", "1 ns", "20 ms", "-1 s", "1 MB", "20 Mbit/s", "client1", "client*", "@g", "server", [], [1],
+       ["x"], [[1]], {}, {"x": 1}, {"uniform": {}}, {"top_k": {"fraction": 0.1}}, "qsgd", "median", {"krum": {"f": 1}},
        "infinite", "*", "a->b", "1..2"]
 
 
@@ -64,7 +64,8 @@ SECTIONS: dict[str, Callable[[random.Random], Any]] = {
                   [{"churn": {"match": "client*", "up": "1 s", "down": "200 ms"}}],
                   [{"node": "client1", "stage": "Update"}],
                   [{"at": 0, "node": "server", "crash": True}], [{"at": 0, "node": "client1", "slow": 3}]),
-    "attacks": one([{"nodes": {"fraction": 0.3}, "update": "sign_flip"}], [{"nodes": ["client1"], "update": {"name": "gaussian"}}]),
+    "attacks": one([{"nodes": {"fraction": 0.3}, "update": "sign_flip"}],
+                   [{"nodes": ["client1"], "update": {"name": "gaussian"}}]),
     "fuse": one(2, {"clients": 2, "lanes": 1}), "evaluation": one({"every": 2}, {"scope": "per_client"}),
     "record": one({"models": 1}, {"payloads": ["Update"]}),
     "limits": one({"max_message": "1 kB", "max_unread": 1}, {"max_unread": 3}),
@@ -145,12 +146,12 @@ class TooSlowError(Exception):
 @pytest.fixture(autouse=True)
 def torch() -> None:
     """Loaded before the clock of a scenario runs: an import that is cut off cannot be begun again."""
-    import torch._dynamo        # noqa: F401
-    import torch.func           # noqa: F401
+    import torch._dynamo
+    import torch.func  # noqa: F401
 
 
 def tried(seed: int, seconds: int = 30) -> str:
-    """How far the scenario of a seed came: "refused", "failed" or "ran". Whatever else comes out is a fault of emul's."""
+    """The fate of a seed's scenario: "refused", "failed" or "ran". Whatever else comes out is a fault of emul's."""
     tree = drawn(random.Random(seed))
 
     def late(*_: object) -> None:
@@ -163,8 +164,7 @@ def tried(seed: int, seconds: int = 30) -> str:
         except ScenarioError:
             try:
                 scenario = emul.check(tree).scenario            # with training, where the scheme needs it
-            except ScenarioError as refused:
-                assert refused.problems
+            except ScenarioError:
                 return "refused"
         name, raw = scenario.schemes[0]
         if name == "flower":                    # its apps are guests with threads of their own
@@ -173,7 +173,8 @@ def tried(seed: int, seconds: int = 30) -> str:
         try:
             engine.execute(wiring, Twin(), MemoryJournal(engine.header(wiring)))
         except RunError as error:
-            assert "Traceback" not in str(error) or "MissingCost" in str(error), error
+            if "Traceback" in str(error):       # of a role: the check should have seen what it cannot bear
+                raise
             return "failed"
         return "ran"
     finally:

@@ -157,7 +157,8 @@ def _as(kind: Any, value: Any, annotation: Any) -> object:
     if kind is bool or kind is str:
         return _checked(value, isinstance(value, kind), expected)
     if kind is int:
-        return _checked(value, isinstance(value, int) and not isinstance(value, bool) and abs(value) <= LARGEST, expected)
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        return _checked(value, whole and abs(value) <= LARGEST, expected)
     if kind is float:
         sound = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300
         return float(_checked(value, sound and not math.isnan(value), expected))
