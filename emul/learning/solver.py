@@ -176,9 +176,9 @@ def _of_schedule(place: str, written: object) -> Iterator[tuple[str, object, str
 def _wrong(key: str, value: object) -> str | None:
     """The values expected of an option, or None if the value is good."""
     if key in _COUNTS:
-        count = isinstance(value, int) and not isinstance(value, bool) and value >= _COUNTS[key]
-        if isinstance(value, int) and count and value > MOST:
+        if isinstance(value, int) and value > MOST:
             return f"expected at most {MOST:,}"
+        count = isinstance(value, int) and not isinstance(value, bool) and value >= _COUNTS[key]
         good = count or (value is None and key not in _NEEDED)
         return None if good else f"expected an integer >= {_COUNTS[key]}"
     if key == "decays":

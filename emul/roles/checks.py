@@ -49,7 +49,7 @@ def at_least(least: float, what: str, **values: float | None) -> list[str]:
     return _wrong(lambda value: value >= least, what, values)
 
 
-def steps(**values: int | None) -> list[str]:
+def steps(**values: float | None) -> list[str]:
     """Numbers of steps of a local training, which plans all of its batches at once; None: there is none."""
     return _wrong(lambda value: value >= 1, "an integer >= 1", values) + _wrong(
         lambda value: value <= 10**7, "an integer up to 10,000,000", values)
