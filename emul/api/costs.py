@@ -53,7 +53,7 @@ def _asked(plan: Scenario, scheme: str, raw: dict[str, object], plugins: Sequenc
     key = cells.key(replace(plan, schemes=[(scheme, raw)]))
     kept = _directory() / f"{scheme}-{key}-{_code()}.json"
     with contextlib.suppress(OSError, ValueError):
-        before = msgspec.json.decode(kept.read_bytes(), type=_Asked)
+        before: _Asked = msgspec.json.decode(kept.read_bytes(), type=_Asked)
         if before[0]:
             return before
     asked = _computations(plan, scheme, raw, plugins)
