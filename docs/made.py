@@ -26,6 +26,7 @@ from emul.record.report.sequence import message_sequence, sequences
 from emul.record.report.spacetime import one_round
 from emul.registry import schemes
 from emul.roles import Scheme
+from emul.roles.evaluation import KINDS
 from emul.scenario import loads
 from emul.scenario.schema import parameters, schema
 
@@ -83,6 +84,7 @@ def _scheme(name: str, figures: Sequence[str]) -> str:
     if figures:
         lines += ["", "## A round", "", "From a run of the example below: `emul run FILE`, then `emul report RUN`.", "",
                   *(f"![A round of {name}]({figure})\n" for figure in figures)]
+    lines += ["", f"Its accuracy is of: {_accuracy(scheme)} ([kinds](schemes.md))."]
     lines += ["", "## Parameters", "", *_table(("key", "default", "what it is"), _parameters(scheme))]
     lines += ["", "## Roles and messages", "",
               *_table(("role", "placed at"), [(role, f"`{place}`") for role, place in _places(scheme)]), "",
@@ -118,9 +120,15 @@ def _mentioned(name: str) -> list[str]:
 
 
 def _index(names: list[str]) -> str:
-    rows = [(f"[{name}](scheme-{name}.md)", _marked(_title(name))) for name in names]
+    rows = [(f"[{name}](scheme-{name}.md)", _marked(_title(name)), _accuracy(schemes.find(name))) for name in names]
     toctree = ["```{toctree}", ":hidden:", "", *(f"scheme-{name}" for name in names), "```"]
-    return "\n".join(["# All schemes", "", *_table(("scheme", "what it is"), rows), "", *toctree, ""])
+    return "\n".join(["# All schemes", "", *_table(("scheme", "what it is", "accuracy of"), rows), "",
+                      "*Accuracy of*: " + "; ".join(f"`{of}`: {what}" for of, what in KINDS.items())
+                      + ". A comparison ranks no kind against another.", "", *toctree, ""])
+
+
+def _accuracy(scheme: Scheme[Any]) -> str:
+    return "; ".join(f"{of} with `{given.lower()}`" if given else of for given, of in scheme.accuracies().items())
 
 
 def _title(name: str) -> str:

@@ -10,6 +10,7 @@ from typing import Literal
 import altair as alt
 import pandas as pd
 
+from emul.record.marks import in_words
 from emul.record.report import data, figures
 from emul.record.report.curves import learning
 from emul.record.report.data import RunData, Waits
@@ -20,7 +21,7 @@ from emul.record.report.moving import contacts_of
 from emul.record.report.phases import bytes_by_phase, phases, side_by_side
 from emul.record.report.sequence import message_sequence, sequences
 from emul.record.report.spacetime import one_round
-from emul.record.report.study import StudyRuns, marked, of_runs, open_study
+from emul.record.report.study import StudyRuns, kinds_of, marked, of_runs, open_study
 from emul.record.report.timeline import contact_plan, shared_links
 from emul.record.report.topology import network_map
 
@@ -42,8 +43,15 @@ def chart(figure: Figure) -> alt.TopLevelMixin:
 class _Learning:
     """Curves of what was observed; `curves` has series, seed, round, virtual_s, mb and values."""
 
-    curves: pd.DataFrame
+    @property
+    def curves(self) -> pd.DataFrame:
+        """The table that the curves are drawn from."""
+        raise NotImplementedError
 
+    @property
+    def _of(self) -> str:
+        """What the accuracy is of, in words; "": the series say it, or nobody knows."""
+        raise NotImplementedError
     def accuracy(self, against: Against = "time") -> alt.TopLevelMixin:
         """Accuracy after each round, against virtual time, bytes sent until then, or rounds. Raises NothingToPlot."""
         return self._drawn(f"accuracy-{_key(against)}")
@@ -53,7 +61,7 @@ class _Learning:
         return self._drawn("loss-time")
 
     def _drawn(self, key: str) -> alt.TopLevelMixin:
-        found = learning(self.curves, single=self.curves["series"].nunique() == 1)
+        found = learning(self.curves, single=self.curves["series"].nunique() == 1, of=self._of)
         return chart(_the(found, key))
 
 
@@ -75,6 +83,10 @@ class RunPlots(_Learning):
     def curves(self) -> pd.DataFrame:
         """The table that the curves are drawn from."""
         return data.curve(self._run).assign(series=self._run.label, seed=self._run.summary.get("seed"))
+
+    @property
+    def _of(self) -> str:
+        return in_words(self._run.summary.get("accuracy_of"))
 
     def bytes(self, by: Literal["type", "link", "phase"] = "type") -> alt.TopLevelMixin:
         """Bytes on all links, by message type or by link, and what became of them; `phase`: types in the order of the
@@ -134,6 +146,11 @@ class RunsPlots(_Learning):
         self._study = marked(of_runs(list(paths)))
 
     @property
+    def _of(self) -> str:
+        kinds = kinds_of(self._study)
+        return kinds[0] if len(kinds) == 1 else ""
+
+    @property
     def curves(self) -> pd.DataFrame:
         """The table that the curves are drawn from."""
         return _curves(self._study)
@@ -159,6 +176,11 @@ class StudyPlots(_Learning):
         self._study = marked(open_study(path))
 
     @property
+    def _of(self) -> str:
+        kinds = kinds_of(self._study)
+        return kinds[0] if len(kinds) == 1 else ""
+
+    @property
     def curves(self) -> pd.DataFrame:
         """The table that the curves are drawn from; a combination of a grid's values is a series of its own."""
         if self._study.curves is not None:
@@ -175,7 +197,8 @@ class StudyPlots(_Learning):
             raise NothingToPlot(f"{self._study.path}: no two schemes have {metric} on one seed")
         return chart(drawn[0])
 
-    def grid(self, path: str, metric: Literal["accuracy", "virtual_s", "mb"] = "accuracy") -> alt.TopLevelMixin:
+    def grid(self, path: str, metric: Literal["accuracy", "virtual_s", "mb", "rounds_failed"] = "accuracy",
+             ) -> alt.TopLevelMixin:
         """Of a sweep: a metric against the values of one path of the grid. Raises NothingToPlot."""
         key = sweep_key(path, metric)
         return chart(_the(sweep_figures(self._study), key))

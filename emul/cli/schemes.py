@@ -30,7 +30,8 @@ def list_schemes(name: Annotated[str | None, typer.Argument(help="what this sche
         return
     for known in schemes.known(plugin or ()):
         try:
-            print(f"{known}: {schemes.find(known, plugin or ()).headline}")
+            scheme = schemes.find(known, plugin or ())
+            print(f"{known}: {scheme.headline} [accuracy: {_accuracy(scheme)}]")
         except EmulError as e:
             print(f"{known}: {_offers(known, plugin or ()) or e}")
     print("emul schemes NAME tells what a scheme is, its parameters, and what it protects")
@@ -45,6 +46,7 @@ def _describe(scheme: Scheme[object]) -> None:
     if not scheme.protects:
         print("\nProtects: nothing. Who receives a message reads it, and false ones count.")
     print(f"\nRoles: {_places(scheme)}")
+    print(f"Accuracy: {_accuracy(scheme)}")
     print(f"Messages: {', '.join(scheme.types) or 'none'}")
     found = parameters(scheme.params)
     print("\nParameters:" if found else "\nParameters: none")
@@ -60,6 +62,11 @@ def _default(field: str, value: object) -> str:
     if field.endswith("_s") and isinstance(value, float):
         return format_duration(round(value * 1e9))
     return "none" if value is None else json.dumps(value).strip('"')
+
+
+def _accuracy(scheme: Scheme[object]) -> str:
+    """What its accuracy is of: "global, personal with personal: true"."""
+    return ", ".join(f"{of} with {given.lower()}" if given else of for given, of in scheme.accuracies().items())
 
 
 def _offers(name: str, plugins: Sequence[str]) -> str:

@@ -25,6 +25,7 @@ from emul.record.energy import Power, PowerDraw
 from emul.record.summary import Facts
 from emul.record.traffic import totals
 from emul.roles.desk import LANE
+from emul.roles.evaluation import kind_of
 from emul.roles.events import Observation
 from emul.workers.attacking import Note
 from emul.workers.core import FittedGroups, StoreUse
@@ -62,7 +63,8 @@ def header(wiring: Wiring) -> PlainDict:
     """The head of a journal."""
     plan, setup = wiring.plan, wiring.setups[0]
     told = {"parameters": setup.params, "parameters_given": wiring.given, "poisoned": _poisoned_names(wiring),
-            "idle": wiring.idle}        # of a run that is cut off the summary says them, too
+            "idle": wiring.idle,        # of a run that is cut off the summary says them, too
+            "accuracy_of": kind_of(setup.accuracy_of, setup.evaluate_scope)}
     return {"scheme": wiring.scheme.name, "label": wiring.label, "seed": setup.seed, "names": list(plan.names),
             "roles": list(plan.roles), "vertices": list(plan.vertices), "deciders": list(plan.deciders),
             "network": list(wiring.network.names), **msgspec.msgpack.decode(msgspec.msgpack.encode(told)),

@@ -49,6 +49,7 @@ def setups(parts: Parts, worker_of: Sequence[int], workers: int, delays: Sequenc
         trace_drawn=scenario.compute.take == "drawn", cost_default=scenario.compute.default_ns,
         network_costs=_network_costs(parts.realisation, placed.names), costs_beyond=scenario.network.beyond,
         evaluate_every=scenario.evaluation.every, evaluate_scope=scenario.evaluation.scope,
+        accuracy_of=parts.scheme.accuracy_of(parts.params),
         memory=scenario.compute.memory or 0, fuse=[] if scenario.fuse is None else list(fused(parts.scheme)),
         fuse_clients=1 if scenario.fuse is None else scenario.fuse.clients, delays=list(delays),
         models_every=scenario.record.models or 0, payloads=list(scenario.record.payloads),

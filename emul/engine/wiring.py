@@ -149,7 +149,12 @@ def _warnings(parts: Parts, workers: int) -> list[str]:
 def _ignored(parts: Parts) -> list[str]:
     """Warnings: the scenario changes nodes that have no role in this scheme, or a node cannot do its part."""
     label, attackers = parts.label, idle_attackers(parts.scenario, parts.placed)
-    return [*(f"{place}: {name} is idle in {label}, nothing happens to it" for place, name in parts.change.ignored),
+    personal = parts.scheme.accuracy_of(parts.params) == "personal"
+    clients_decide = set(parts.scheme.deciders(parts.placed.roles)) & set(parts.placed.roles.get("client", ()))
+    return [*([f"stop.accuracy: the accuracy of {label} is that of its clients' own models, and clients do not decide "
+               "when it ends: it goes on to its other limits"]
+              if parts.scenario.stop.accuracy is not None and personal and not clients_decide else []),
+            *(f"{place}: {name} is idle in {label}, nothing happens to it" for place, name in parts.change.ignored),
             *(f"attacks: {name} is idle in {label}, it attacks nobody" for name in attackers),
             *(f"faults[{i}].behave: {label} has no {fault.behave} for {fault.node}, which follows the protocol"
               for i, fault in enumerate(parts.scenario.faults)

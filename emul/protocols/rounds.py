@@ -30,7 +30,7 @@ from emul.protocols import updates
 from emul.protocols.selection import Selecting
 from emul.protocols.updates import Compression, Mirror, Model, Sent, Update
 from emul.roles import Node, Received, Vector
-from emul.roles.evaluation import of_all, trained_and_received
+from emul.roles.evaluation import AccuracyOf, of_all, trained_and_received
 
 MESSAGES = (*updates.MESSAGES, *selecting.MESSAGES)
 
@@ -154,6 +154,11 @@ async def receive_model(node: Node, how: Compression, s: Sent, p: Common | None)
 def report_both(node: Node, received: Vector, delta: Vector) -> None:
     """At a client: `accuracy` is that of its model after local training, `accuracy_received` that of the one before."""
     node.report(received + delta, evaluate=partial(trained_and_received, node.task.evaluate_own, received))
+
+
+def accuracy_of(params: Any) -> AccuracyOf:
+    """`Scheme.accuracy` of a scheme with a parameter `personal`."""
+    return "personal" if params.personal else "global"
 
 
 async def train_once(node: Node, model: Vector) -> tuple[Vector, int]:

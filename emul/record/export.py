@@ -18,6 +18,7 @@ from emul.base.files import write_atomically
 from emul.base.plain import PlainDict
 from emul.record.journal import fitting, header
 from emul.record.load import RunTables, load_run
+from emul.record.marks import in_words
 from emul.record.rundir import JOURNAL, SCENARIO, SUMMARY, read_scenario
 from emul.record.tables import COLUMNS, FATES, LOST
 
@@ -316,7 +317,8 @@ class MLflowRun:
 
         summary = run.summary
         tags = [RunTag("digest", summary["digest"]), RunTag("scheme", summary["scheme"]),
-                RunTag("label", summary["label"]), *([RunTag("incomplete", run.incomplete)] if run.incomplete else [])]
+                RunTag("label", summary["label"]), RunTag("accuracy_of", in_words(summary.get("accuracy_of"))),
+                *([RunTag("incomplete", run.incomplete)] if run.incomplete else [])]
         self._client.log_batch(self.id, tags=tags)
         self.add([(f"summary.{name}", 0, summary["virtual_seconds"], value)
                   for name, value in _numbers(summary).items()])
@@ -350,7 +352,8 @@ class WandbRun:
             self._run.log({"round": number, **values})
 
     def close(self, run: RunTables) -> None:
-        self._run.summary.update({**_numbers(run.summary), "digest": run.summary["digest"]})
+        self._run.summary.update({**_numbers(run.summary), "digest": run.summary["digest"],
+                                  "accuracy_of": in_words(run.summary.get("accuracy_of"))})
         self._run.finish(exit_code=1 if run.incomplete else 0)
 
 

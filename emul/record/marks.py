@@ -41,6 +41,16 @@ def incomplete(summary: PlainMapping) -> str | None:
     return f"INCOMPLETE: until virtual time {found['until_s']:.3f} s, in round {found['round']}: {found['why']}"
 
 
+def in_words(kind: str | None) -> str:
+    """What an accuracy is of (`emul.roles.evaluation.KINDS`) as tables and figures show it; "": a run of before emul
+    said it.
+
+    >>> in_words("global_per_client"), in_words(None)
+    ('global per client', '')
+    """
+    return (kind or "").replace("_", " ")
+
+
 def among(label: str, knowing: Collection[str]) -> str:
     """A label as tables and figures show it; `knowing`: the labels of those that know fates."""
     return label + MARK * (label in knowing)

@@ -99,7 +99,7 @@ def summarise(run: Derived, facts: Facts, report: InvariantReport | None = None)
     fates = np.bincount(m.fate, minlength=len(FATES)).tolist()
     entered = {row["round"] for row in run.rounds}
     completed = {row["round"] for row in run.rounds if row["completed"]}
-    model = digest_model(run.table)
+    model, accuracy = digest_model(run.table), final_mean(run.observed, "accuracy")
     by_type = np.bincount(m.kind, m.wire_bytes, len(m.kinds)).astype(np.int64)
     return {
         "scheme": facts.scheme,
@@ -114,7 +114,8 @@ def summarise(run: Derived, facts: Facts, report: InvariantReport | None = None)
         "rounds_unanswered": unanswered(run),
         "rounds_missed": dict(sorted(facts.rounds_missed.items())),
         "diverged": diverged(run),
-        "accuracy": final_mean(run.observed, "accuracy"),
+        "accuracy": accuracy,
+        "accuracy_of": None if accuracy is None else run.header.get("accuracy_of"),
         "attack_success": final_mean(run.observed, "attack_success"),
         "accuracy_of_clients": accuracy_of_clients(run.observed),
         "poisoned": list(facts.poisoned),

@@ -76,8 +76,9 @@ COLUMNS: dict[str, dict[str, str]] = {
         "messages": "copies of this round that were sent, by whichever node",
         "payload_bytes": "their frames",
         "wire_bytes": "all that crossed links for them",
-        # then the observations (accuracy, loss, ...), then what the role reported; a reported value whose name is
-        # taken is called reported_<name>
+        # then the observations (accuracy, loss, ...), after an accuracy what it is of (accuracy_of, of
+        # `emul.roles.evaluation.KINDS`), then what the role reported; a reported value whose name is taken is called
+        # reported_<name>
     },
     "computations": {                   # one row a computation, in the order in which they began
         "node": "where",
@@ -262,18 +263,22 @@ def rounds_of(table: Table, header: PlainMapping, observed: Observed = ()) -> li
                   key=lambda r: r["round"], default=None)
         if row is not None and row["left_ns"] is None:
             row.update(left_ns=time, why="crashed")
-    _add_values(found, table, observed)
+    _add_values(found, table, observed, header.get("accuracy_of"))
     return [row for _, row in sorted(found.items(), key=lambda item: item[0])]
 
 
-def _add_values(found: dict[tuple[int, int], dict[str, object]], table: Table, observed: Observed) -> None:
-    taken = set(COLUMNS["rounds"]) | {name for _, _, values in observed for name in values}
+def _add_values(found: dict[tuple[int, int], dict[str, object]], table: Table, observed: Observed,
+                accuracy_of: object) -> None:
+    taken = {*COLUMNS["rounds"], "accuracy_of"} | {name for _, _, values in observed for name in values}
     others = _of_others(observed, {node for _, node in found})
     for (number, _), row in found.items():
         row.update({name: v for name, v in others.get(number, {}).items() if name not in COLUMNS["rounds"]})
     for node, number, values in observed:
         if (number, node) in found:
             found[number, node].update({name: v for name, v in values.items() if name not in COLUMNS["rounds"]})
+    for row in found.values():
+        if accuracy_of is not None and "accuracy" in row:
+            row["accuracy_of"] = accuracy_of
     reported = table[rows.REPORT]
     for (node, number), values in zip(_tuples(reported, "node", "round"), reported["values"], strict=True):
         if (number, node) in found:

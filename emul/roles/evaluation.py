@@ -3,10 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 from emul.wire import Vector
 
 Evaluate = Callable[[Vector], dict[str, float]]         # off the clock
+
+AccuracyOf = Literal["global", "peers", "personal", "clusters", "app"]
+"""What a scheme's `accuracy` is of. Under `evaluation: {scope: per_client}` two of them are others, see `kind_of`."""
+
+KINDS: dict[str, str] = {
+    "global": "one model for all, on the whole test set",
+    "global_per_client": "one model for all, on test samples that follow each client's labels: the mean over clients",
+    "peers": "each peer's own model, on the whole test set: the mean over peers",
+    "personal": "each client's own model, on its own test samples: the mean over clients",
+    "clusters": "of several models the one of least loss, on each cluster's or client's test samples: the mean",
+    "app": "as a Flower app measures it",
+}
+_PER_CLIENT: dict[str, str] = {"global": "global_per_client", "peers": "personal"}
+ASKED = {"evaluate_own": "personal", "evaluate_best": "clusters"}     # of `node.task`
+
+
+def kind_of(of: str, scope: str) -> str:
+    """The kind, of `KINDS`, under the scope of a scenario's evaluation. Accuracies of two kinds are two measures: they
+    have other test samples or other models, so that no comparison ranks one against the other.
+
+    >>> kind_of("global", "global"), kind_of("global", "per_client"), kind_of("clusters", "per_client")
+    ('global', 'global_per_client', 'clusters')
+    """
+    return _PER_CLIENT.get(of, of) if scope == "per_client" else of
 
 
 def trained_and_received(evaluate: Evaluate, received: Vector, trained: Vector) -> dict[str, float]:

@@ -11,12 +11,14 @@ value by the scheme's name.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from inspect import signature
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from types import SimpleNamespace
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from emul.roles.analysis import Analysis, Realised, Setting
 from emul.roles.desk import LANE
+from emul.roles.evaluation import AccuracyOf
 from emul.roles.places import default_place, wrong_place
 from emul.roles.trampoline import RoleFunction
 from emul.roles.world import World
@@ -83,6 +85,10 @@ class Scheme(Generic[P]):
 
     deterministic: bool | Callable[[P], bool] = True
     """True if a run comes out again value by value. False: the scheme draws randomness of its own, as CKKS does."""
+
+    accuracy: AccuracyOf | Literal["none"] | Callable[[P], AccuracyOf] | None = None
+    """What `accuracy` is of (`emul.roles.evaluation.KINDS`); "none": it has none. None: of the global model where a
+    server decides, else of peers' own ones. Who reports with `evaluate=node.task.evaluate_own` says "personal"."""
 
     results: Sequence[type] = ()
     """Dataclasses and failures that `compute(..., volatile=True)` gives: they are kept by their names."""
@@ -179,6 +185,24 @@ class Scheme(Generic[P]):
         elif isinstance(chosen, str):
             chosen = (chosen,)
         return sorted(node for role in chosen for node in roles.get(role, []))
+
+    def accuracy_of(self, params: P) -> AccuracyOf | Literal["none"]:
+        """What `accuracy` is of in a run with these parameters."""
+        if callable(self.accuracy):
+            return self.accuracy(params)
+        return self.accuracy or ("global" if self.decides in (None, "server") and "server" in self.roles else "peers")
+
+    def accuracies(self) -> dict[str, str]:
+        """"" -> what `accuracy` is of by default; "personal: True" -> what it is of with that, where it is another."""
+        if not callable(self.accuracy):
+            return {"": self.accuracy_of(cast(P, None))}
+        default: dict[str, Any] = {f.name: f.default for f in fields(self.params)}
+        said = {"": self.accuracy(cast(P, SimpleNamespace(**default)))}
+        for name, hint in get_type_hints(self.params).items():
+            for value in (True, False) if hint is bool else get_args(hint) if get_origin(hint) is Literal else ():
+                found = self.accuracy(cast(P, SimpleNamespace(**default | {name: value})))
+                said |= {f"{name}: {value}": found} if found != said[""] else {}
+        return said
 
     def root(self, roles: Mapping[str, list[int]]) -> int:
         """The first of the deciders, 0 where there is none: parents lead to it."""

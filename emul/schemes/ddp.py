@@ -102,4 +102,4 @@ stop: {rounds: 3}
 
 SCHEME = Scheme(
     params=Params, roles={"peer": peer}, messages=(Part, Chunk), unsent=unsent, places=peers.PLACES, oblivious=True,
-    declares=True, timeouts=("timeout_s",), lanes=("compute", "link"), check=check, example=EXAMPLE)
+    declares=True, timeouts=("timeout_s",), lanes=("compute", "link"), check=check, accuracy="global", example=EXAMPLE)

@@ -231,4 +231,5 @@ SCHEME = Scheme(
     params=Params, roles={"peer": peer, "rendezvous": rendezvous.rendezvous},
     messages=(*collective.MESSAGES, *rendezvous.MESSAGES), unsent=unsent,
     places={**peers.PLACES, "rendezvous": rendezvous.PLACE}, without=without, decides="peer", knows_topology=True,
-    oblivious=needs_training, declares=True, timeouts=("timeout_s",), check=check, warn=warn, example=EXAMPLE)
+    oblivious=needs_training, declares=True, timeouts=("timeout_s",), check=check, warn=warn, accuracy="global",
+    example=EXAMPLE)

@@ -102,4 +102,4 @@ SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=rounds.MESSAGES, stateless=("client",),
     oblivious=lambda p: judging(p.aggregate) + telling(p.selection), compress=("up", "down"),
     declares=True, timeouts=("deadline_s",), honest=rounds.honest_update,
-    knows_topology=by_plan, check=check, example=EXAMPLE)
+    knows_topology=by_plan, check=check, accuracy=rounds.accuracy_of, example=EXAMPLE)

@@ -60,4 +60,4 @@ stop: {rounds: 3}
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=personal.MESSAGES,
     oblivious=lambda p: telling(p.selection), compress=("up", "down"), timeouts=("deadline_s",),
-    knows_topology=by_plan, check=check, example=EXAMPLE)
+    knows_topology=by_plan, check=check, accuracy="personal", example=EXAMPLE)

@@ -162,4 +162,4 @@ stop: {rounds: 2}
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=(Globals, Own), timeouts=("deadline_s",),
-    check=check, example=EXAMPLE)
+    check=check, accuracy="personal", example=EXAMPLE)

@@ -5,18 +5,23 @@
 
 Round 1 starts from the same initial parameters for all; the centres then come from k-means of what arrived (k-means++
 start, Lloyd's steps until nothing changes). A client that was not heard keeps its centre.
+
+The centres are judged as the models of IFCA are: each cluster of the task, or each client, by that of least loss.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from emul.protocols.demands import both, shaped, weighed
 from emul.protocols.personal import ClientState, Shared, Trained
+from emul.protocols.rounds import report_both
 from emul.roles import Node, Scheme, Vector, World, checks
+from emul.roles.evaluation import of_all
 
 _LLOYD = 100                            # steps at most
 
@@ -25,6 +30,7 @@ _LLOYD = 100                            # steps at most
 class Params:
     centres: int = 3                    # M
     deadline_s: float | None = None     # of a round at the server; None: until the fates are known
+    personal: bool = False              # as in fedavg: `accuracy` is that of the clients' models after local training
 
 
 @dataclass
@@ -48,8 +54,10 @@ async def server(node: Node, p: Params) -> None:
             s.centres, chosen = await node.compute("aggregate", step, s.centres, sent,
                                                    work=len(sent) * s.centres[0].size)
             s.of_client |= chosen
-            node.report(received=len(got), uploaded=sum(v.size for v in sent.values()),
-                        centres=len(set(s.of_client.values())))
+            best = node.task.evaluate_best
+            node.report(np.concatenate(s.centres), evaluate=partial(of_all, best) if p.personal else best,
+                        received=len(got),
+                        uploaded=sum(v.size for v in sent.values()), centres=len(set(s.of_client.values())))
 
 
 async def client(node: Node, p: Params) -> None:
@@ -59,7 +67,8 @@ async def client(node: Node, p: Params) -> None:
             centre = await node.recv(Shared, node.server, accept=shaped(parameters=s.model.shape))
             delta, samples = await node.compute("train", node.task.local_update, centre.parameters)
             s.model = centre.parameters + delta
-            node.report(s.model, evaluate=node.task.evaluate_own)
+            if p.personal:
+                report_both(node, centre.parameters, delta)
             node.send(node.server, Trained(s.model, samples))
 
 
@@ -120,4 +129,4 @@ stop: {rounds: 3}
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=(Shared, Trained), timeouts=("deadline_s",),
-    check=check, example=EXAMPLE)
+    check=check, accuracy=lambda p: "personal" if p.personal else "clusters", example=EXAMPLE)

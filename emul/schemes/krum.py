@@ -86,4 +86,4 @@ stop: {rounds: 3}
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=rounds.MESSAGES, stateless=("client",),
     compress=("up", "down"), timeouts=("deadline_s",), honest=rounds.honest_update,
-    knows_topology=by_plan, check=check, example=EXAMPLE)
+    knows_topology=by_plan, check=check, accuracy=rounds.accuracy_of, example=EXAMPLE)

@@ -49,4 +49,5 @@ stop: {rounds: 3}
 """
 
 SCHEME = Scheme(
-    params=Params, roles={"server": server, "client": client}, decides="client", oblivious=True, example=EXAMPLE)
+    params=Params, roles={"server": server, "client": client}, decides="client", oblivious=True,
+    accuracy="personal", example=EXAMPLE)

@@ -209,4 +209,4 @@ stop: {rounds: 3}
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=(Global, Upload), stateless=("client",),
-    timeouts=("deadline_s",), honest=honest, check=check, example=EXAMPLE)
+    timeouts=("deadline_s",), honest=honest, check=check, accuracy="personal", example=EXAMPLE)

@@ -295,4 +295,4 @@ SCHEME = Scheme(
     params=Params, roles={"server": server, "partner": partner, "kgc": kgc, "client": client},
     messages=(*key_centre.MESSAGES, Global, Upload, Blinded, Products, Bare, Inner, Baseline),
     places={"partner": "server[1]", "kgc": "server[2]"}, stateless=("client",),
-    timeouts=("deadline_s", "server_timeout_s"), check=check, example=EXAMPLE)
+    timeouts=("deadline_s", "server_timeout_s"), check=check, accuracy="personal", example=EXAMPLE)

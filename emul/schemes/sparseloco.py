@@ -227,4 +227,4 @@ SCHEME = Scheme(
     messages=(Code, StoredCode, CodedPart, *rendezvous.MESSAGES), unsent=unsent,
     places={**peers.PLACES, "store": "server", "rendezvous": rendezvous.PLACE}, without=without, decides="peer",
     knows_topology=True, oblivious=True, declares=True, timeouts=("timeout_s",), check=check, warn=warn,
-    example=EXAMPLE)
+    accuracy="global", example=EXAMPLE)

@@ -318,4 +318,4 @@ stop: {rounds: 3}
 SCHEME = Scheme(
     params=Params, roles={"peer": peer}, messages=MESSAGES, unsent=unsent, places=peers.PLACES,
     lanes=("train", "link"), oblivious=needs_training, declares=True, timeouts=("timeout_s",), check=check, warn=warn,
-    example=EXAMPLE)
+    accuracy="global", example=EXAMPLE)

@@ -7,7 +7,7 @@ two schemes on one seed is free of what both share. Its mean over the seeds is c
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -17,6 +17,7 @@ import numpy as np
 
 from emul import scenario
 from emul.base.errors import Problem, ScenarioError
+from emul.base.files import write_atomically
 from emul.base.plain import PlainMapping
 from emul.study import tables
 from emul.study.cells import Cell, cells
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
 
 METRICS: dict[str, tuple[str, str]] = {         # name -> (unit, what it is)
     "accuracy_at_equal_time": ("", "last accuracy observed within the virtual time that the scheme which ended first "
-                                   "on this seed took"),
+                                   "on this seed took, of those with this kind of accuracy"),
     "accuracy_at_equal_bytes": ("", "last accuracy observed within the bytes that the scheme which sent least on this "
-                                    "seed sent"),
+                                    "seed sent, of those with this kind of accuracy"),
     "time_to_target": ("s", "virtual time of the first observation that reaches the target"),
     "bytes_to_target": ("MB", "10^6 bytes on links until then"),
 }
@@ -45,25 +46,37 @@ Values = dict[str, dict[str, dict[int, float]]]     # metric -> scheme -> seed -
 class Comparison:
     """A study of schemes, and what it says. `values` of `METRICS`; `differences` by (metric, scheme, baseline).
 
-    knowing: the schemes whose waits know fates.
+    targets: scheme -> the accuracy to reach. accuracy_of: scheme -> what its accuracy is of, one of
+    `emul.roles.evaluation.KINDS`, of those that have one: only schemes of one kind are compared. knowing:
+    the schemes whose waits know fates.
     """
 
     study: StudyOutcome
     schemes: list[str]
     seeds: list[int]
-    target: float | None
+    targets: dict[str, float]
     target_from: str
     values: Values
     differences: dict[tuple[str, str, str], tuple[Interval, str]]
+    accuracy_of: dict[str, str]
     knowing: frozenset[str] = frozenset()
+
+    def kinds(self) -> dict[str, list[str]]:
+        """Kind of accuracy -> the schemes that have it, in the order of the scenario."""
+        found: dict[str, list[str]] = {}
+        for scheme in self.schemes:
+            if scheme in self.accuracy_of:
+                found.setdefault(self.accuracy_of[scheme], []).append(scheme)
+        return found
 
 
 def compare(given: scenario.Given, where: Where, *, schemes: Sequence[str] = (), seeds: Sequence[int] | None = None,
             target: float | None = None, sets: Sequence[scenario.Edit] = (), out: Path | None = None) -> Comparison:
     """Run every scheme of a scenario on every seed into `out` (default: `runs/<name>-compare`), and compare them.
 
-    seeds: default those of the section `sweep`, else the scenario's own. target: the accuracy to reach; default
-    `stop.accuracy`, else 95 % of the final accuracy of the scheme whose median over the seeds is lowest.
+    seeds: default those of the section `sweep`, else the scenario's own. target: the accuracy to reach, of whatever
+    kind a scheme reports; default `stop.accuracy`, else for each kind 95 % of the final accuracy of the scheme whose
+    median over the seeds is lowest.
     Raises ScenarioError and StudyError as `emul.study.sweep.sweep` does.
     """
     base = scenario.load(given, sets, plugins=where.plugins)
@@ -86,48 +99,58 @@ def compare(given: scenario.Given, where: Where, *, schemes: Sequence[str] = (),
         study = complete(out, found, where, save)
         curves = tables.curves(out, study.runs)
         results = tables.results(out, study.runs)
-        target, said = choose_target(target, base.stop.accuracy, results)
-        values = measure(curves, results, target)
+        targets, said = choose_targets(target, base.stop.accuracy, results)
+        values = measure(curves, results, targets)
         knowing = frozenset(results[results["oracle_waits"] > 0]["scheme"])
-        comparison = Comparison(study, names, list(seeds), target, said, values,
-                                differences(values, names, list(seeds), knowing), knowing)
+        kinds = tables.kinds_of(results)
+        comparison = Comparison(study, names, list(seeds), targets, said, values,
+                                differences(values, names, list(seeds), knowing, kinds), kinds, knowing)
         write_table(out, "curves", curves)
         write_table(out, "metrics", metrics_table(comparison))
         write_table(out, "differences", differences_table(comparison))
         write_study(out, "compare", base.name, {}, seeds, study.runs, study.failed,
-                    {"target": target, "target_from": said, "answer": text.answer(comparison)})
+                    {"targets": targets, "target_from": said, "accuracy_of": kinds,
+                     "answer": text.answer(comparison)})
+        with write_atomically(out / "compare.tex") as temporary:
+            temporary.write_text(text.latex(comparison), encoding="utf-8")
     return comparison
 
 
-def choose_target(given: float | None, stop: float | None, results: pd.DataFrame) -> tuple[float | None, str]:
-    """The accuracy to reach, and where it comes from; None if nothing was observed."""
-    if given is not None:
-        return given, "--target"
-    if stop is not None:
-        return stop, "stop.accuracy"
-    final = results.dropna(subset=["accuracy"]).groupby("scheme")["accuracy"].median()
-    if final.empty:
-        return None, "no accuracy was observed"
-    lowest = str(final.idxmin())
-    return (math.floor(TARGET_SHARE * float(final.min()) * 1000) / 1000,
-            f"{TARGET_SHARE:.0%} of the median final accuracy of {lowest}, the lowest")
+def choose_targets(given: float | None, stop: float | None, results: pd.DataFrame) -> tuple[dict[str, float], str]:
+    """Scheme -> the accuracy to reach, and where it comes from; empty if nothing was observed."""
+    for value, said in ((given, "--target"), (stop, "stop.accuracy")):
+        if value is not None:
+            return dict.fromkeys(map(str, results["scheme"]), value), said
+    targets: dict[str, float] = {}
+    lowest = []
+    for _, mine in results.dropna(subset=["accuracy"]).groupby("accuracy_of", sort=False):
+        final = mine.groupby("scheme")["accuracy"].median()
+        targets |= dict.fromkeys(map(str, final.index), math.floor(TARGET_SHARE * float(final.min()) * 1000) / 1000)
+        lowest.append(str(final.idxmin()))
+    if not targets:
+        return {}, "no accuracy was observed"
+    return targets, (f"{TARGET_SHARE:.0%} of the median final accuracy of {' and of '.join(lowest)}, the lowest"
+                     + (" of its kind" if len(lowest) > 1 else ""))
 
 
 # --- values ---------------------------------------------------------------------------------------------------------
 
-def measure(curves: pd.DataFrame, results: pd.DataFrame, target: float | None) -> Values:
-    """Every metric of every run. An accuracy that was not reached, or not yet observed, is missing."""
+def measure(curves: pd.DataFrame, results: pd.DataFrame, targets: Mapping[str, float]) -> Values:
+    """Every metric of every run. An accuracy that was not reached, or not yet observed, is missing. targets: by scheme.
+    """
     values: Values = {metric: {} for metric in METRICS}
-    total = {(r.scheme, r.seed): (float(r.virtual_s), r.bytes / 1e6) for r in results.itertuples()}
-    least: dict[int, tuple[float, float]] = {}
-    for (_, seed), (time, size) in total.items():
-        before = least.get(seed, (math.inf, math.inf))
-        least[seed] = min(before[0], time), min(before[1], size)
+    kinds = tables.kinds_of(results)
+    least: dict[tuple[str | None, int], tuple[float, float]] = {}
+    for r in results.itertuples():
+        place = kinds.get(r.scheme), r.seed
+        before = least.get(place, (math.inf, math.inf))
+        least[place] = min(before[0], float(r.virtual_s)), min(before[1], r.bytes / 1e6)
     for (scheme, seed), run in curves.groupby(["scheme", "seed"], sort=False):
         time, size, accuracy = (run[name].to_numpy(float) for name in ("virtual_s", "mb", "accuracy"))
-        found = {"accuracy_at_equal_time": last_within(time, accuracy, least[seed][0]),
-                 "accuracy_at_equal_bytes": last_within(size, accuracy, least[seed][1])}
-        if target is not None:
+        within = least[kinds.get(scheme), seed]
+        found = {"accuracy_at_equal_time": last_within(time, accuracy, within[0]),
+                 "accuracy_at_equal_bytes": last_within(size, accuracy, within[1])}
+        if (target := targets.get(str(scheme))) is not None:
             found["time_to_target"] = first_reaching(accuracy, target, time)
             found["bytes_to_target"] = first_reaching(accuracy, target, size)
         for metric, value in found.items():
@@ -157,14 +180,17 @@ def first_reaching(accuracy: np.ndarray, target: float, cost: np.ndarray) -> flo
 
 
 def differences(values: Values, schemes: Sequence[str], seeds: Sequence[int], knowing: Collection[str] = (),
-                ) -> dict[tuple[str, str, str], tuple[Interval, str]]:
+                accuracy_of: Mapping[str, str] = {}) -> dict[tuple[str, str, str], tuple[Interval, str]]:
     """(metric, scheme, baseline) -> mean of scheme - baseline over the seeds that both have, and what to know of it.
 
-    Every pair once, the baseline being the one that comes first in the scenario.
+    Every pair once whose accuracies are of one kind, the baseline being the one that comes first in the scenario. All
+    metrics go by accuracy: times and bytes until two kinds of it reach a number do not compare either.
     """
     found = {}
     for metric in METRICS:
         for baseline, scheme in combinations(schemes, 2):
+            if len({accuracy_of.get(baseline), accuracy_of.get(scheme)} - {None}) > 1:
+                continue
             a, b = (values[metric].get(name, {}) for name in (scheme, baseline))
             both = [seed for seed in seeds if seed in a and seed in b]
             result = interval([a[seed] - b[seed] for seed in both], metric, scheme, baseline)
@@ -268,22 +294,23 @@ class Cheapest:
     others: dict[str, tuple[Interval, int]]
 
 
-def verdict(c: Comparison, metric: str) -> Cheapest | None:
-    """The scheme that needs least, of those that reached the target on most seeds; None if nobody did.
+def verdict(c: Comparison, metric: str, schemes: Sequence[str]) -> Cheapest | None:
+    """The scheme that needs least, of those that reached the target on most seeds; None if nobody did. schemes: those
+    of one kind of accuracy.
 
     Schemes that reached it more seldom cannot win: where they did not, they would have needed more.
     """
-    most = max((reached(c, scheme) for scheme in c.schemes), default=0)
+    most = max((reached(c, scheme) for scheme in schemes), default=0)
     if most == 0:
         return None
-    candidates = {scheme: c.values[metric][scheme] for scheme in c.schemes if reached(c, scheme) == most}
+    candidates = {scheme: c.values[metric][scheme] for scheme in schemes if reached(c, scheme) == most}
     common = set.intersection(*(set(by_seed) for by_seed in candidates.values()))
     mean = {scheme: np.mean([value for seed, value in by_seed.items() if seed in common or not common])
             for scheme, by_seed in candidates.items()}
     best = min(mean, key=lambda scheme: mean[scheme])
     return Cheapest(metric, best, own(c, metric, best),
                     {scheme: (difference(c, metric, scheme, best), reached(c, scheme))
-                     for scheme in c.schemes if scheme != best})
+                     for scheme in schemes if scheme != best})
 
 
 def own(c: Comparison, metric: str, scheme: str) -> Interval:
@@ -293,11 +320,11 @@ def own(c: Comparison, metric: str, scheme: str) -> Interval:
 
 def document(c: Comparison) -> PlainMapping:
     """The comparison as plain values, for `--json`."""
-    said, tested = {}, judged(c)
-    for metric in LESS_IS_BETTER:
-        found = verdict(c, metric)
-        said[metric] = None if found is None else found.best
-    return {"target": c.target, "target_from": c.target_from, "schemes": c.schemes, "seeds": c.seeds,
+    tested = judged(c)
+    said = {metric: {kind: found and found.best for kind, schemes in c.kinds().items()
+                     for found in [verdict(c, metric, schemes)]} for metric in LESS_IS_BETTER}
+    return {"targets": c.targets, "target_from": c.target_from, "schemes": c.schemes, "seeds": c.seeds,
+            "accuracy_of": c.accuracy_of,
             "knowing_fates": sorted(c.knowing),
             "reached": {scheme: reached(c, scheme) for scheme in c.schemes}, "least": said,
             "metrics": [{"metric": m, "scheme": s, "seed": seed, "value": v} for m, schemes in c.values.items()

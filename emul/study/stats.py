@@ -104,6 +104,14 @@ def student(values: Sequence[float] | np.ndarray) -> Student:
     return Student(float(ends.low), float(ends.high), float(found.pvalue), float(x.std(ddof=1)))
 
 
+def ends(values: Sequence[float]) -> tuple[float | None, float | None]:
+    """The 95 % interval of the mean by Student's t; none below three values."""
+    if len(values) < FEWEST:
+        return None, None
+    found = student(values)
+    return found.low, found.high
+
+
 def holm(p: Sequence[float]) -> list[float]:
     """P-values adjusted for as many tests as there are, in their order: Holm's step-down.
 

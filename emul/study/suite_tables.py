@@ -17,10 +17,10 @@ import numpy as np
 from emul.record.rundir import SUMMARY, read_json
 from emul.record.tables import ENERGY, read_table
 from emul.study import tables
-from emul.study.compare import choose_target, first_reaching, last_within
+from emul.study.compare import choose_targets, first_reaching, last_within
 from emul.study.job import CELLS
 from emul.study.runs import StudyOutcome
-from emul.study.stats import FEWEST, holm, student
+from emul.study.stats import FEWEST, ends, holm, student
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,6 +37,7 @@ COLUMNS = {
     "suite": {                      # one row a network and scheme
         "network": "the network",
         "scheme": "the scheme's label",
+        "accuracy_of": "what its accuracy is of (`emul.roles.evaluation.KINDS`); ranks are among schemes of one kind",
         "seeds": "seeds that were run to their end",
         "reached": "of these, how many reached the target",
         **{f"{metric}{end}": f"{text}{' (mean)' if not end else ''}" for metric, (_, what) in METRICS.items()
@@ -49,7 +50,7 @@ COLUMNS = {
         "network": "the network", "metric": "the metric", "scheme": "the scheme's label", "seed": "the seed",
         "value": "its value; null: not reached", "unit": "its unit; empty: a fraction",
     },
-    "differences": {                # one row a network, metric and scheme
+    "differences": {                # one row a network, metric and scheme with an accuracy of the baseline's kind
         "network": "the network", "metric": "the metric", "scheme": "the scheme's label",
         "baseline": "the scheme that it is compared with",
         "n_seeds": "seeds that both have a value for",
@@ -76,10 +77,11 @@ class RefusedScheme:
 
 @dataclass(frozen=True)
 class SuiteResults:
-    """The measurements. seeds: those asked for. ended: (network, scheme) -> the seeds that were run to their end.
-    knowing: (network, scheme) -> waits that knew fates. lossless: schemes under which nothing is lost; they have no
-    rank, since their network is another one than that of the others. lacking: network -> the schemes that have not run
-    there on all seeds, such as those of another shard; such a network has no ranks."""
+    """The measurements. target: None where no accuracy was observed, or each kind of it has another. seeds: those asked
+    for. ended: (network, scheme) -> the seeds that were run to their end. knowing: (network, scheme) -> waits that knew
+    fates. lossless: schemes under which nothing is lost; they have no rank, since their network is another one than
+    that of the others. lacking: network -> the schemes that have not run there on all seeds, such as those of another
+    shard; such a network has no ranks."""
 
     networks: list[str]
     schemes: list[str]
@@ -88,6 +90,7 @@ class SuiteResults:
     target: dict[str, float | None]             # by network
     values: Values
     ended: dict[tuple[str, str], list[int]]
+    accuracy_of: dict[str, str]                 # scheme -> one of `emul.roles.evaluation.KINDS`, if it has accuracies
     knowing: dict[tuple[str, str], int]
     refused: list[RefusedScheme]
     curves: pd.DataFrame
@@ -98,9 +101,18 @@ class SuiteResults:
         """seed -> value, of the seeds that have one."""
         return self.values.get((metric, network, scheme), {})
 
-    def ranked(self, metric: str, network: str) -> list[str]:
-        """The schemes with a value, the best first. A scheme that reached the target on more seeds goes before those
-        that reached it on fewer, since where these did not they would have needed more. None where runs are lacking."""
+    def kinds(self) -> dict[str, list[str]]:
+        """Kind of accuracy -> the schemes that have it: only these are compared with one another."""
+        found: dict[str, list[str]] = {}
+        for scheme in self.schemes:
+            if scheme in self.accuracy_of:
+                found.setdefault(self.accuracy_of[scheme], []).append(scheme)
+        return found
+
+    def ranked(self, metric: str, network: str, kind: str) -> list[str]:
+        """The schemes of a kind of accuracy with a value, the best first. A scheme that reached the target on more
+        seeds goes before those that reached it on fewer, since where these did not they would have needed more. None
+        where runs are lacking."""
         if network in self.lacking:
             return []
         sign = 1 if metric in COSTS else -1
@@ -109,12 +121,12 @@ class SuiteResults:
             values = list(self.of(metric, network, scheme).values())
             return -len(values), sign * float(np.mean(values))
 
-        return sorted((scheme for scheme in self.schemes
+        return sorted((scheme for scheme in self.kinds().get(kind, ())
                        if scheme not in self.lossless and self.of(metric, network, scheme)), key=place)
 
-    def winners(self, metric: str) -> dict[str, str]:
-        """Network -> its best scheme, where there is one."""
-        return {network: found[0] for network in self.networks if (found := self.ranked(metric, network))}
+    def winners(self, metric: str, kind: str) -> dict[str, str]:
+        """Network -> its best scheme of a kind of accuracy, where there is one."""
+        return {network: found[0] for network in self.networks if (found := self.ranked(metric, network, kind))}
 
     def frames(self) -> dict[str, pd.DataFrame]:
         """The tables of `COLUMNS`, and the curves."""
@@ -125,16 +137,20 @@ class SuiteResults:
 def measured(path: Path, study: StudyOutcome, networks: Sequence[str], schemes: Sequence[str], seeds: Sequence[int],
              target: float | None, baseline: str, refused: Sequence[RefusedScheme],
              lossless: Collection[str]) -> SuiteResults:
-    """Read the runs of a suite. target: None: by network, 95 % of the lowest median final accuracy."""
+    """Read the runs of a suite. target: None: by network and kind, 95 % of the lowest median final accuracy."""
     values: Values = {}
     ended: dict[tuple[str, str], list[int]] = {}
     knowing: Counter[tuple[str, str]] = Counter()
     seen: list[pd.DataFrame] = []
     targets: dict[str, float | None] = {}
+    kinds: dict[str, str] = {}
     for network in networks:
         mine = [cell for cell in study.runs if cell.network == network]
-        targets[network] = (target if target is not None or not mine else
-                            choose_target(None, None, tables.results(path, mine))[0])
+        frame = tables.results(path, mine)
+        kinds |= tables.kinds_of(frame)
+        by_scheme, _ = choose_targets(target, None, frame)
+        several = {*by_scheme.values()}
+        targets[network] = target if len(several) != 1 else several.pop()
         for cell in mine:
             run = path / CELLS / cell.key
             summary, curve = read_json(run / SUMMARY), tables.curve(run)
@@ -143,13 +159,14 @@ def measured(path: Path, study: StudyOutcome, networks: Sequence[str], schemes: 
             knowing[network, cell.scheme] += sum(summary["oracle_waits"].values())
             limit = cell.scenario.stop.virtual_time_ns
             within = math.inf if limit is None else limit / 1e9
-            for metric, value in measure(run, summary, curve, targets[network], within).items():
+            for metric, value in measure(run, summary, curve, by_scheme.get(cell.scheme), within).items():
                 values.setdefault((metric, network, cell.scheme), {})[cell.seed] = value
     cannot = {(one.network, one.scheme) for one in refused}
     lacking = {network: [scheme for scheme in schemes if (network, scheme) not in cannot
                          and len(ended.get((network, scheme), ())) < len(seeds)] for network in networks}
-    return SuiteResults(list(networks), list(schemes), list(seeds), baseline, targets, values, ended, dict(knowing),
-                        list(refused), _curves(seen), lossless, {n: found for n, found in lacking.items() if found})
+    return SuiteResults(list(networks), list(schemes), list(seeds), baseline, targets, values, ended, kinds,
+                        dict(knowing), list(refused), _curves(seen), lossless,
+                        {n: found for n, found in lacking.items() if found})
 
 
 def _curves(seen: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -199,11 +216,13 @@ def _suite(r: SuiteResults) -> pd.DataFrame:
 
     rows = []
     for network in r.networks:
-        ranks = {metric: r.ranked(metric, network) for metric in METRICS}
         for scheme in r.schemes:
             if (network, scheme) not in r.ended:
                 continue
-            row: dict[str, Any] = {"network": network, "scheme": scheme, "seeds": len(r.ended[network, scheme]),
+            kind = r.accuracy_of.get(scheme, "")
+            ranks = {metric: r.ranked(metric, network, kind) for metric in METRICS}
+            row: dict[str, Any] = {"network": network, "scheme": scheme, "accuracy_of": kind,
+                                   "seeds": len(r.ended[network, scheme]),
                                    "reached": len(r.of("time", network, scheme))}
             for metric in METRICS:
                 values = list(r.of(metric, network, scheme).values())
@@ -216,14 +235,6 @@ def _suite(r: SuiteResults) -> pd.DataFrame:
     frame = pd.DataFrame(rows, columns=list(COLUMNS["suite"]))
     numbers = [f"{metric}{end}" for metric in METRICS for end in ("", "_low", "_high", "_rank")]
     return frame.astype(dict.fromkeys(numbers, float))
-
-
-def ends(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """The 95 % interval of the mean by Student's t; none below three values."""
-    if len(values) < FEWEST:
-        return None, None
-    found = student(values)
-    return found.low, found.high
 
 
 def _metrics(r: SuiteResults) -> pd.DataFrame:
@@ -245,7 +256,7 @@ def _differences(r: SuiteResults) -> pd.DataFrame:
             for scheme in r.schemes:
                 both = {seed: value - base[seed] for seed, value in r.of(metric, network, scheme).items()
                         if seed in base}
-                if scheme == r.baseline or not both:
+                if scheme == r.baseline or not both or r.accuracy_of.get(scheme) != r.accuracy_of.get(r.baseline):
                     continue
                 tested = student(list(both.values())) if len(both) >= FEWEST else None
                 own.append({"network": network, "metric": metric, "scheme": scheme, "baseline": r.baseline,

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from emul.record.marks import MARK, NOTE
-from emul.study.stats import FEWEST, LEVEL, student
-from emul.study.suite_tables import METRICS, SuiteResults, ends
-from emul.study.text import aligned
+from emul.record.marks import MARK, NOTE, in_words
+from emul.study.stats import FEWEST, LEVEL, ends, student
+from emul.study.suite_tables import METRICS, SuiteResults
+from emul.study.text import aligned, escaped, tabular
 
 _HEADS = {"time": "seconds to the target", "bytes": "MB to the target", "joules": "joules to the target",
           "accuracy": "accuracy at the end"}
@@ -31,7 +31,7 @@ def printed(r: SuiteResults, badge: str) -> str:
 
 def _target(r: SuiteResults) -> str:
     targets = {target for target in r.target.values() if target is not None}
-    return f", accuracy {targets.pop():g}" if len(targets) == 1 else ", by network"
+    return f", accuracy {targets.pop():g}" if len(targets) == 1 else ", by network and kind of accuracy"
 
 
 def _legend(r: SuiteResults) -> list[str]:
@@ -50,7 +50,8 @@ def document(r: SuiteResults, badge: str) -> dict[str, Any]:
     """The results as plain values, for `--json`."""
     return {"badge": badge, "target": r.target, "networks": r.networks, "schemes": r.schemes, "seeds": r.seeds,
             "baseline": r.baseline, "refused": [vars(one) for one in r.refused],
-            "winners": {metric: r.winners(metric) for metric in METRICS}, "answer": answer(r),
+            "accuracy_of": r.accuracy_of, "winners": {metric: {kind: r.winners(metric, kind) for kind in r.kinds()}
+                                                      for metric in METRICS}, "answer": answer(r),
             **{name: _rows(frame) for name, frame in r.frames().items() if name != "curves"}}
 
 
@@ -61,21 +62,28 @@ def _rows(frame: Any) -> list[dict[str, Any]]:
 
 def answer(r: SuiteResults) -> list[str]:
     """The winners by network, and how often they change: a paragraph for time, bytes, joules and accuracy each."""
-    return [said for metric in METRICS if (said := _answer(r, metric))]
+    said = [paragraph for kind in r.kinds() for metric in METRICS if (paragraph := _answer(r, metric, kind))]
+    if len(r.kinds()) > 1:
+        said.append("Not compared with one another: " + "; ".join(
+            f"schemes with {in_words(kind) or 'no known'} accuracy ({', '.join(schemes)})"
+            for kind, schemes in r.kinds().items())
+            + ". These are different measures, so neither they nor what it takes to reach them can be ranked.")
+    return said
 
 
 _LEAST = {"time": "Least time to the target", "bytes": "Fewest bytes to the target",
           "joules": "Fewest joules to the target", "accuracy": "Highest accuracy at the end of the network's time"}
 
 
-def _answer(r: SuiteResults, metric: str) -> str:
-    won = r.winners(metric)
-    if not won or len(r.schemes) < 2:
+def _answer(r: SuiteResults, metric: str, kind: str) -> str:
+    won = r.winners(metric, kind)
+    if not won or len(r.kinds()[kind]) < 2:
         return ""
     counted = Counter(won.values()).most_common()
-    text = f"{_LEAST[metric]}: " + ", ".join(f"{scheme} on {n}" for scheme, n in counted)
+    of = f", of schemes with {in_words(kind) or 'no known'} accuracy" if len(r.kinds()) > 1 else ""
+    text = f"{_LEAST[metric]}{of}: " + ", ".join(f"{scheme} on {n}" for scheme, n in counted)
     text += f" of {len(won)} networks"
-    tested = [sure for network in won if (sure := settled(r, metric, network)) is not None]
+    tested = [sure for network in won if (sure := settled(r, metric, network, kind)) is not None]
     text += (f"; the paired t-test settles the lead over the second on {sum(tested)} of them." if tested else ".")
     pairs = list(combinations(won, 2))
     if pairs:
@@ -91,9 +99,9 @@ def _answer(r: SuiteResults, metric: str) -> str:
     return text
 
 
-def settled(r: SuiteResults, metric: str, network: str) -> bool | None:
-    """True if the paired t-test tells the best scheme from the second; None: it cannot be asked."""
-    ranked = r.ranked(metric, network)
+def settled(r: SuiteResults, metric: str, network: str, kind: str) -> bool | None:
+    """True if the paired t-test tells the best scheme of a kind from the second; None: it cannot be asked."""
+    ranked = r.ranked(metric, network, kind)
     if len(ranked) < 2:
         return None
     a, b = (r.of(metric, network, scheme) for scheme in ranked[:2])
@@ -104,7 +112,7 @@ def settled(r: SuiteResults, metric: str, network: str) -> bool | None:
 def plain(r: SuiteResults, metric: str) -> list[list[str]]:
     """Networks x schemes of means as text, for a terminal; `-`: not reached, `x`: cannot run."""
     cannot = {(one.network, one.scheme) for one in r.refused}
-    rows = [["network", *r.schemes]]
+    rows = [["network", *r.schemes], ["accuracy of", *(in_words(r.accuracy_of.get(s)) or "-" for s in r.schemes)]]
     for network in r.networks:
         row = [network]
         for scheme in r.schemes:
@@ -124,16 +132,17 @@ def _number(metric: str, value: float) -> str:
 
 def latex(r: SuiteResults, badge: str) -> str:
     """The four tables for a paper, networks x schemes: the best of a row in bold, half the width of the interval."""
-    return f"% {badge}\n% needs the package booktabs\n" + "\n".join(_tabular(r, metric) for metric in METRICS)
+    return f"% {badge}\n" + "\n".join(_tabular(r, metric) for metric in METRICS)
 
 
 def _tabular(r: SuiteResults, metric: str) -> str:
     unit, what = METRICS[metric]
-    lines = [f"% {metric}{f', {unit}' if unit else ''}: {what}", r"\begin{tabular}{l" + "r" * len(r.schemes) + "}",
-             r"\toprule", " & ".join(["network", *map(_escaped, r.schemes)]) + r" \\", r"\midrule"]
-    won = r.winners(metric)
+    rows = [["network", *map(escaped, r.schemes)]]
+    if len(r.kinds()) > 1:
+        rows.append(["accuracy of", *(in_words(r.accuracy_of.get(scheme)) for scheme in r.schemes)])
+    best = {(network, scheme) for kind in r.kinds() for network, scheme in r.winners(metric, kind).items()}
     for network in r.networks:
-        cells = [_escaped(network)]
+        cells = [escaped(network)]
         for scheme in r.schemes:
             values = list(r.of(metric, network, scheme).values())
             if not values:
@@ -144,14 +153,6 @@ def _tabular(r: SuiteResults, metric: str) -> str:
                 "" if low is None or high is None else rf" $\pm$ {_number(metric, (high - low) / 2)}")
             if missing := len(r.ended[network, scheme]) - len(values):
                 said += rf"$^{{{len(values)}/{len(values) + missing}}}$"
-            cells.append(rf"\textbf{{{said}}}" if won.get(network) == scheme else said)
-        lines.append(" & ".join(cells) + r" \\")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
-
-
-def _escaped(text: str) -> str:
-    """
-    >>> _escaped("top_k 5%")
-    'top\\\\_k 5\\\\%'
-    """
-    return "".join(f"\\{c}" if c in "_%&#$" else c for c in text)
+            cells.append(rf"\textbf{{{said}}}" if (network, scheme) in best else said)
+        rows.append(cells)
+    return tabular(rows, f"{metric}{f', {unit}' if unit else ''}: {what}")

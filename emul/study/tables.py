@@ -27,6 +27,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "name": "the scheme's name",
         "directory": "the run directory, below that of the study",
         "accuracy": "the last accuracy observed; null: none",
+        "accuracy_of": "what it is of, one of `emul.roles.evaluation.KINDS`; empty: none, or not known",
         "best_accuracy": "the highest accuracy observed",
         "best_five": "of clients with models of their own: mean of the five largest means of a round; null: others",
         "attack_success": "the last share of triggered test samples taken for a backdoor's target; null: no backdoor",
@@ -98,7 +99,7 @@ def result(study: Path, cell: Cell, summary: PlainDict) -> PlainDict:
     held = summary["invariants"]
     return {
         "scheme": cell.scheme, "seed": cell.seed, "name": summary["scheme"], "directory": f"{CELLS}/{cell.key}",
-        "accuracy": summary["accuracy"],
+        "accuracy": summary["accuracy"], "accuracy_of": summary.get("accuracy_of") or "",
         "best_accuracy": None if observed.empty else float(observed["accuracy"].max()),
         "best_five": (summary["accuracy_of_clients"] or {}).get("best_five", np.nan),
         "attack_success": np.nan if summary["attack_success"] is None else summary["attack_success"],
@@ -108,6 +109,12 @@ def result(study: Path, cell: Cell, summary: PlainDict) -> PlainDict:
         "messages_lost": summary["messages_lost"], "oracle_waits": sum(summary["oracle_waits"].values()),
         "invariants": held if isinstance(held, str) else f"{len(held)} violated", "digest": summary["digest"],
         "real_s": summary["real_seconds"]}
+
+
+def kinds_of(results: pd.DataFrame) -> dict[str, str]:
+    """Scheme -> what its accuracy is of, of those that have one."""
+    known = results.dropna(subset=["accuracy"])
+    return dict(zip(map(str, known["scheme"]), map(str, known["accuracy_of"]), strict=True))
 
 
 def grid_column(values: Sequence[object]) -> list[object]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from emul.record.marks import NOTE, among
+from emul.record.marks import NOTE, among, in_words
 from emul.record.progress import without_empty
+from emul.roles.evaluation import KINDS
 from emul.study.compare import LESS_IS_BETTER, METRICS, Cheapest, Comparison, judged, own, reached, verdict
 from emul.study.stats import FEWEST, MOST_SEEDS, Interval
 
@@ -18,25 +19,46 @@ _MORE = {"time_to_target": "time", "bytes_to_target": "bytes"}
 def answer(c: Comparison) -> list[str]:
     """The schemes that need least time and least bytes, the difference to the next ones, and the open questions: a
     paragraph each. It opens what the command prints, and the report."""
-    if c.target is None:
+    if not c.targets:
         return [f"Nothing to compare: {c.target_from}."]
-    found = [said for metric in LESS_IS_BETTER if (said := _answer(c, metric, c.target))]
-    return found or [f"No scheme reached accuracy {c.target:g}."]
+    kinds, found = c.kinds(), []
+    for kind, schemes in kinds.items():
+        targets = {c.targets[scheme] for scheme in schemes if scheme in c.targets}
+        if targets:
+            goal = f"{_kind(kind)}accuracy {targets.pop():g}"
+            found += [said for metric in LESS_IS_BETTER if (said := _answer(c, metric, schemes, goal))] or [
+                f"No scheme reached {goal}."]
+    return found + ([_apart(c)] if len(kinds) > 1 else [])
 
 
-def _answer(c: Comparison, metric: str, target: float) -> str:
-    found = verdict(c, metric)
-    if found is None or not found.own.mean:
+def _kind(kind: str) -> str:
+    return f"{in_words(kind)} " if kind else ""
+
+
+def _apart(c: Comparison) -> str:
+    """Which schemes are not compared, and why."""
+    said = [f"{_kind(kind) or 'no known '}accuracy of {_and(schemes)}" + (f" ({KINDS[kind]})" if kind in KINDS else "")
+            for kind, schemes in c.kinds().items()]
+    return (f"Not compared with one another: {'; '.join(said)}. These are different measures, so neither they nor what "
+            "it takes to reach them can be ranked.")
+
+
+def _answer(c: Comparison, metric: str, schemes: Sequence[str], goal: str) -> str:
+    found = verdict(c, metric, schemes)
+    if found is None or found.own.mean is None:
         return ""
-    unit = METRICS[metric][0]
-    text = (f"{among(found.best, c.knowing)} needs the least {_MORE[metric]} to accuracy {target:g}: "
-            f"{_amount(found.own, unit)}")
-    always = {scheme: mean / found.own.mean for scheme, (_, seeds) in found.others.items()
+    unit, least = METRICS[metric][0], found.own.mean
+    text = f"{among(found.best, c.knowing)} needs the least {_MORE[metric]} to {goal}: {_amount(found.own, unit)}"
+    always = {scheme: mean for scheme, (_, seeds) in found.others.items()
               if seeds == reached(c, found.best) and (mean := own(c, metric, scheme).mean) is not None}
     nearest = sorted(always, key=lambda scheme: always[scheme])
-    told = [f"{among(scheme, c.knowing)} {always[scheme]:.3g} times that" for scheme in nearest[:_NEAREST]]
+
+    def more(scheme: str) -> str:           # nothing is a multiple of 0
+        return f"{always[scheme] / least:.3g} times" if least else f"{always[scheme]:.3g} {unit}"
+
+    told = [f"{among(scheme, c.knowing)} {more(scheme)}{' that' if least else ''}" for scheme in nearest[:_NEAREST]]
     if len(nearest) > _NEAREST:
-        told.append(f"{len(nearest) - _NEAREST} more schemes up to {always[nearest[-1]]:.3g} times")
+        told.append(f"{len(nearest) - _NEAREST} more schemes up to {more(nearest[-1])}")
     text += f"; {_and(told)}." if told else "."
     seldom = [f"{among(scheme, c.knowing)} ({seeds} of {len(c.seeds)})" for scheme, (_, seeds) in found.others.items()
               if scheme not in always]
@@ -73,25 +95,79 @@ def _and(parts: Sequence[str]) -> str:
 
 def comparison(c: Comparison) -> str:
     """The answer, a table of the schemes, then who needs least; several lines without a trailing newline."""
-    count = len(c.seeds)
-    lines = [*answer(c), "",
-             f"target accuracy {c.target:g} ({c.target_from})" if c.target is not None else c.target_from,
-             *aligned(without_empty([["scheme", "reached", *_HEADS.values()],
-                                      *([among(scheme, c.knowing), f"{reached(c, scheme)}/{count}",
-                                         *(_shown(own(c, metric, scheme), METRICS[metric][0]) for metric in _HEADS)]
-                                        for scheme in c.schemes)]))]
-    for metric in LESS_IS_BETTER:
-        lines += ["", *_verdict(c, metric)]
+    count, kinds = len(c.seeds), c.kinds()
+    lines = [*answer(c), "", _target(c), *aligned(without_empty(_rows(c)))]
+    for kind, schemes in kinds.items():
+        for metric in LESS_IS_BETTER:
+            lines += ["", *_verdict(c, metric, schemes, f" of {_kind(kind)}accuracy" if len(kinds) > 1 else "")]
     lines += ["", _about_intervals(count), *([NOTE] if c.knowing else [])]
     return "\n".join(lines)
 
 
-def _verdict(c: Comparison, metric: str) -> list[str]:
-    found = verdict(c, metric)
+def _target(c: Comparison) -> str:
+    """What is to be reached: the accuracy that a scheme reports, of whatever kind that is."""
+    by_kind = {kind: c.targets[scheme] for kind, schemes in c.kinds().items() for scheme in schemes
+               if scheme in c.targets}
+    if not by_kind:
+        return c.target_from
+    said = ", ".join(f"{_kind(kind)}accuracy {value:g}" for kind, value in by_kind.items())
+    return f"target: {said} ({c.target_from})"
+
+
+def _rows(c: Comparison) -> list[list[str]]:
+    """The table of a comparison as text, heads first."""
+    return [["scheme", "accuracy of", "reached", *_HEADS.values()],
+            *([among(scheme, c.knowing), in_words(c.accuracy_of.get(scheme)) or "-",
+               f"{reached(c, scheme)}/{len(c.seeds)}",
+               *(_shown(own(c, metric, scheme), METRICS[metric][0]) for metric in _HEADS)] for scheme in c.schemes)]
+
+
+def latex(c: Comparison) -> str:
+    """The table of the schemes for a paper: means with their bootstrap intervals."""
+    return tabular([[escaped(cell) for cell in row] for row in _rows(c)],
+                   f"{_target(c)}; [low, high]: 95 % bootstrap intervals of means over {len(c.seeds)} seeds")
+
+
+def tabular(rows: Sequence[Sequence[str]], comment: str) -> str:
+    """A table for LaTeX with booktabs, of cells that are `escaped`, heads in its first row.
+
+    >>> print(tabular([["scheme", "time, s"], [escaped("top_k"), r"5 $\pm$ 1"]], "5 %").replace(chr(92), "/"))
+    % needs the package booktabs; 5 %
+    /begin{tabular}{lr}
+    /toprule
+    scheme & time, s //
+    /midrule
+    top/_k & 5 $/pm$ 1 //
+    /bottomrule
+    /end{tabular}
+    <BLANKLINE>
+    """
+    head, *body = (" & ".join(row) + r" \\" for row in rows)
+    return "\n".join([f"% needs the package booktabs; {comment}",
+                      rf"\begin{{tabular}}{{l{'r' * (len(rows[0]) - 1)}}}", r"\toprule", head, r"\midrule", *body,
+                      r"\bottomrule", r"\end{tabular}", ""])
+
+
+_TEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+        **{c: f"\\{c}" for c in "_%&#${}"}}
+
+
+def escaped(text: str) -> str:
+    """Text for LaTeX.
+
+    >>> escaped("top_k 5%").replace(chr(92), "/")
+    'top/_k 5/%'
+    """
+    return "".join(_TEX.get(c, c) for c in text)
+
+
+def _verdict(c: Comparison, metric: str, schemes: Sequence[str], of: str) -> list[str]:
+    found = verdict(c, metric, schemes)
     if found is None:
-        return [f"least {_MORE[metric]} to the target: no scheme reached it"]
+        return [f"least {_MORE[metric]} to the target{of}: no scheme reached it"]
     unit = METRICS[metric][0]
-    lines = [f"least {_MORE[metric]} to the target: {among(found.best, c.knowing)}, {_shown(found.own, unit)} {unit}"]
+    lines = [f"least {_MORE[metric]} to the target{of}: "
+             f"{among(found.best, c.knowing)}, {_shown(found.own, unit)} {unit}"]
     for scheme, (more, seeds) in found.others.items():
         seldom = f"; it reached the target on {seeds} of {len(c.seeds)} seeds" if seeds < len(c.seeds) else ""
         if more.mean is None:
@@ -114,7 +190,7 @@ def _tested(c: Comparison, metric: str, scheme: str, best: str, more: Interval) 
     pairs = sum(key[0] == metric for key in tested)
     line = f"    paired t [{more.student.low:.3g}, {more.student.high:.3g}], p = {more.student.p:.2g}"
     if pairs > 1:
-        line += f", of {pairs} pairs {said.p:.2g}"
+        line += f" for this pair alone, {said.p:.2g} by Holm for all {pairs} pairs"
     if said.settled:
         return [f"{line}: settled"]
     return [f"{line}: not settled; a difference of this size takes "
@@ -126,7 +202,7 @@ def _about_intervals(count: int) -> str:
         return "no intervals: they need 3 seeds or more, e.g. --seeds 0:5"
     few = "; with so few seeds they are too short, see docs/studies.md" if count < 10 else ""
     return (f"[low, high]: 95 % bootstrap intervals of means over {count} seeds{few}\n"
-            "paired t: the interval that holds for few seeds, too; p of several pairs by Holm")
+            "paired t: the interval that holds for few seeds, too")
 
 
 def _shown(i: Interval, unit: str) -> str:

@@ -164,7 +164,7 @@ class Core:
         # computations are done where they are awaited, and what others do later does not show in them
         self._at_once = not (setup.trains or setup.fuse or self._attacking or self._volatile)
         self._evaluations = Evaluations(self._task, self._attacking, setup.evaluate_every, setup.evaluate_scope,
-                                        self._shard)
+                                        setup.accuracy_of, self._shard)
 
     # --- what it holds --------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from emul.base.errors import RoleError
 from emul.roles.desk import Evaluate
-from emul.roles.evaluation import of_all, trained_and_received
+from emul.roles.evaluation import ASKED, of_all, trained_and_received
 from emul.roles.events import Observation
 from emul.wire import Vector
 from emul.workers.attacking import Attacking
@@ -25,13 +25,14 @@ BY_SCENARIO = "scenario"
 class Evaluations:
     """The models that one worker's nodes have reported, until they are evaluated.
 
-    every: rounds between two evaluations; 0: none is. scope: "global" or "per_client". shard: a node's number among
-    those that hold data, or None.
+    every: rounds between two evaluations; 0: none is. scope: "global" or "per_client". of: what the scheme says that
+    its accuracy is of. shard: a node's number among those that hold data, or None.
     """
 
-    def __init__(self, task: Task | None, attacking: Attacking | None, every: int, scope: str,
+    def __init__(self, task: Task | None, attacking: Attacking | None, every: int, scope: str, of: str,
                  shard: Callable[[int], int | None]):
         self._task, self._attacking, self._every, self._scope, self._shard = task, attacking, every, scope, shard
+        self._of = of
         self._waiting: deque[tuple[int, int, Vector, Evaluate | None]] = deque()
 
     def __len__(self) -> int:
@@ -42,6 +43,11 @@ class Evaluations:
         vector = np.array(parameters, dtype=np.float32, order="C")
         if evaluate is None and self._task is not None and vector.shape != (self._task.dimension,):
             raise RoleError(f"report(parameters=...) of shape {vector.shape}: the model's is ({self._task.dimension},)")
+        function, _, method = how(evaluate).rpartition(" ")
+        found = ASKED.get(method) if function != of_all.__name__ else None
+        if found not in (None, self._of):
+            raise RoleError(f"report(evaluate=node.task.{method}): this accuracy is {found} and the scheme says "
+                            f'{self._of}: expected Scheme(..., accuracy="{found}")')
         every = self._every
         if (self._task is not None or evaluate is not None) and every and round % every == 0:
             self._waiting.append((node, round, vector, evaluate))

@@ -39,6 +39,7 @@ class Setup(Struct):
     named: bool = False                         # timings name their computations (`Job.same`)
     evaluate_every: int = 1                     # rounds between two evaluations; 0: never
     evaluate_scope: str = "global"              # or "per_client"
+    accuracy_of: str = "global"                 # one of `emul.roles.evaluation.AccuracyOf`; "none"
     compress: PlainDict = {}                    # {"up" or "down": codec as the scenario has it}
     chart: PlainDict | None = None              # the topology, for a scheme that knows it (`emul.network.terrain`)
     shards: list[list[int]] = []                # runs of nodes that hold data: [first node, its shard, how many]

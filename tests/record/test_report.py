@@ -526,8 +526,8 @@ def test_the_overview_has_results_before_parameters_and_no_column_of_nothing(sev
                               parameters_given=["threshold", "rule", "lost"])
     table = build.overview(found)
     assert table.columns.tolist() == [
-        "scheme", "seed", "rounds", "failed rounds", "accuracy", "virtual time, s", "MB sent", "messages lost",
-        "messages sent", "real time, s", "threshold", "rule", "parameters.lost", "digest"]
+        "scheme", "seed", "rounds", "failed rounds", "accuracy", "accuracy of", "virtual time, s", "MB sent",
+        "messages lost", "messages sent", "real time, s", "threshold", "rule", "parameters.lost", "digest"]
     assert table["messages lost"].tolist() == [m.summary["messages_lost"] for m in found.members]
     assert table["threshold"].fillna(-1).tolist() == [3, 3, -1, -1]
     assert table["rule"].tolist()[0] == "krum 1"
@@ -588,7 +588,8 @@ def test_a_sweep_has_a_figure_for_each_parameter_and_metric_and_names_what_faile
                                                                                   tmp_path: Path) -> None:
     parts = {p.key: p for p in build._study_parts(study.open_study(a_study(several, "sweep", tmp_path / "s")))}
     assert [f.key for f in parts["grid"].figures] == [
-        f"sweep-links_0_loss-{metric}" for metric in ("accuracy", "virtual_s", "mb")]
+        f"sweep-links_0_loss-{metric}" for metric in ("accuracy", "virtual_s", "mb", "rounds_failed")]
+    assert {f.spec()["layer"][0]["encoding"]["x"]["axis"]["format"] for f in parts["grid"].figures} == {".12~g"}
     assert parts["grid"].figures[0].table[["series", "value"]].to_records(index=False).tolist() == [
         ("one", 0.1), ("two", 0.1), ("one", 0.2), ("two", 0.2)]
     assert parts["overview"].tables[1][1]["error"].tolist() == ["WorkerDied: gone"]

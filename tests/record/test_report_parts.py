@@ -75,9 +75,9 @@ def test_every_line_and_band_is_drawn_as_steps() -> None:
 
 def test_the_target_is_a_line_and_what_it_took_a_diamond_a_scheme() -> None:
     frame = pd.concat([curve("a", 0, 0.9), curve("b", 0, 0.6)])
-    reached = pd.DataFrame({"series": ["a", "b"], "seeds": [1, 0], "of": [1, 1], "virtual_s": [2.0, np.nan],
-                            "mb": [0.2, np.nan]})
-    by_time, by_mb, by_round = curves.learning(frame, target=Target(0.8, reached))
+    reached = pd.DataFrame({"series": ["a", "b"], "target": 0.8, "seeds": [1, 0], "of": [1, 1],
+                            "virtual_s": [2.0, np.nan], "mb": [0.2, np.nan]})
+    by_time, by_mb, by_round = curves.learning(frame, target=Target(reached))
     assert by_time.frames["target"]["target"].tolist() == [0.8]
     assert by_time.frames["reached"][["series", "x", "target"]].to_records(index=False).tolist() == [("a", 2.0, 0.8)]
     assert by_mb.frames["reached"]["x"].tolist() == [0.2]
@@ -92,17 +92,41 @@ def test_a_study_says_its_target_and_who_reached_it(tmp_path: Path) -> None:
         "bytes_to_target", (1.0, 2.0, None))) for seed, value in enumerate(values)]
     pd.DataFrame(rows, columns=["metric", "scheme", "seed", "value"]).to_parquet(tmp_path / "metrics.parquet")
     (tmp_path / "study.json").write_text(json.dumps({
-        "emul_study": 1, "kind": "compare", "scenario": "x", "target": 0.75,
+        "emul_study": 1, "kind": "compare", "scenario": "x", "targets": {"one": 0.75},
         "runs": [{"directory": "run-one-1-1", "scheme": "one", "seed": 1}]}))
     target = study.open_study(tmp_path).target
     assert target is not None
-    assert target.accuracy == 0.75
+    assert target.accuracies == [0.75]
     assert target.reached.to_dict("records") == [{
-        "series": "one", "seeds": 2, "of": 3, "virtual_s": 4.0, "virtual_s_low": 3.0, "virtual_s_high": 5.0,
-        "mb": 1.5, "mb_low": 1.0, "mb_high": 2.0}]
+        "series": "one", "target": 0.75, "seeds": 2, "of": 3, "virtual_s": 4.0, "virtual_s_low": 3.0,
+        "virtual_s_high": 5.0, "mb": 1.5, "mb_low": 1.0, "mb_high": 2.0}]
     row = build.by_scheme(study.open_study(tmp_path)).iloc[0]
     assert [row[name].replace("\N{NO-BREAK SPACE}", " ") for name in (
         "reached 0.75", "time to 0.75, s", "MB to 0.75")] == ["2 of 3", "4 (3 to 5)", "1.5 (1 to 2)"]
+
+
+def test_runs_with_two_kinds_of_accuracy_say_in_their_names_which_they_have_and_share_no_front(tmp_path: Path) -> None:
+    for scheme in ("one", "two", "three"):
+        make_run(tmp_path, scheme=scheme, seed=1)
+    found = study.of_runs(study.runs_in(tmp_path))
+    for member in found.members:
+        member.summary["accuracy_of"] = "personal" if member.series == "two" else "global"
+    marked = study.marked(found)
+    assert [m.series for m in marked.members] == ["one (global)", "three (global)", "two (personal)"]
+    assert build.by_scheme(marked)["accuracy of"].tolist() == ["global", "global", "personal"]
+    part = tradeoffs.trade_offs(marked)
+    assert part is not None
+    assert {f.key.partition("-")[0] for f in part.figures} == {"global"}
+    assert {name for f in part.figures for name in f.table["series"]} == {"one (global)", "three (global)"}
+    found.members[-1].summary["accuracy_of"] = found.members[0].summary["accuracy_of"] = "global"
+    assert [m.series for m in study.marked(found).members] == ["one", "three", "two"]
+
+
+def test_a_constant_accuracy_has_ticks_around_it_and_says_what_it_is_of() -> None:
+    flat, = (f for f in curves.learning(curve("a", 0, 0.25).assign(accuracy=0.25), single=True, of="personal")
+             if f.key == "accuracy-time")
+    y = flat.spec()["layer"][0]["encoding"]["y"]
+    assert (y["title"], y["scale"]["domain"]) == ("personal accuracy", [0.225, 0.275])
 
 
 # --- phases ---------------------------------------------------------------------------------------------------------

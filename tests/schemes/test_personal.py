@@ -66,7 +66,7 @@ def mnist_like(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("scheme", "uploaded"), [
-    ("fedprox, mu: 0", 436_800), ("fedprox", 436_800), ("fesem", 436_800), ("fedper", 105_600), ("fedrep", 426_600),
+    ("fesem", 436_800), ("fedper", 105_600), ("fedrep", 426_600),
     ("fedrep, shared: convolutions", 105_600), ("fedproto", 80 * 50), ("local", 0)])
 def test_the_parameters_that_twenty_clients_upload_a_round_are_those_of_the_sheet(scheme: str, uploaded: int,
                                                                                  mnist_like: None):
@@ -117,9 +117,11 @@ def test_what_is_not_shared_stays_with_the_client(scheme: str, part: str):
 
 
 def test_the_accuracy_of_a_run_is_the_mean_of_the_clients_own_models_without_poisoned_ones():
-    clean, poisoned = run("fedprox", 2), run("fedprox", 2, "[{nodes: [client1, client7], data: label_random}]")
+    clean, poisoned = (run("fedprox, personal: true", 2, attacks) for attacks in (
+        "[]", "[{nodes: [client1, client7], data: label_random}]"))
     for world, clients in ((clean, 20), (poisoned, 18)):
-        own = {o.node: o.values["accuracy"] for o in world.finished.observations if o.round == 2 and o.values}
+        own = {o.node: o.values["accuracy"] for o in world.finished.observations
+               if o.round == 2 and "accuracy" in o.values}
         assert len(own) == clients
         row, = (row for row in world.rounds if row["round"] == 2)
         assert row["accuracy"] == pytest.approx(np.mean(list(own.values())))
@@ -128,10 +130,28 @@ def test_the_accuracy_of_a_run_is_the_mean_of_the_clients_own_models_without_poi
     assert clean.digest != poisoned.digest
 
 
+def test_fedprox_with_mu_0_is_fedavg_and_reports_the_global_model():
+    fedavg, fedprox, pulled = (run(scheme, 2) for scheme in ("fedavg", "fedprox, mu: 0", "fedprox, mu: 5"))
+    for world in (fedavg, fedprox, pulled):
+        assert {row["accuracy_of"] for row in world.rounds} == {world.summary["accuracy_of"]} == {"global"}
+    for name in ("accuracy", "digest_model", "bytes_total"):
+        assert fedprox.summary[name] == fedavg.summary[name] != 0, name
+    assert pulled.summary["digest_model"] != fedavg.summary["digest_model"]
+
+
+@pytest.mark.parametrize(("scheme", "beside"), [("fedprox", "global"), ("fesem", "clusters")])
+def test_the_personal_models_accuracy_stands_beside_that_of_the_servers_where_it_is_asked_for(scheme: str, beside: str):
+    server, own = run(scheme, 2), run(f"{scheme}, personal: true", 2)
+    assert (server.summary["accuracy_of"], own.summary["accuracy_of"]) == (beside, "personal")
+    for row, other in zip(server.rounds, own.rounds, strict=True):
+        assert row["accuracy"] == other["accuracy_global"] != other["accuracy"]
+        assert {"accuracy_received", "accuracy_std"} <= other.keys()
+
+
 def test_the_spread_is_that_of_the_clients_and_not_of_running_means():
     from emul.record.tables import rounds_of
 
-    world = run("fedprox", 1)
+    world = run("fedprox, personal: true", 1)
     seen = [(1, 1, {"accuracy": 1.0}), (2, 1, {"accuracy": 0.5})]
     row, = rounds_of(columns(world.rows), world.header, seen)
     assert (row["accuracy"], row["accuracy_std"], row["accuracy_min"], row["accuracy_max"]) == (0.75, 0.25, 0.5, 1.0)

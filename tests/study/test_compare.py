@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from emul.study import tables, text
 from emul.study.compare import (
     METRICS,
     Comparison,
-    choose_target,
+    choose_targets,
     compare,
     differences,
     differences_table,
@@ -37,26 +38,28 @@ def frames(runs: dict[tuple[str, int], list[tuple[float, float, float]]]) -> tup
     curves = [{"scheme": scheme, "seed": seed, "round": i + 1, "virtual_s": t, "mb": mb, "accuracy": a, "loss": 0.0}
               for (scheme, seed), points in runs.items() for i, (t, mb, a) in enumerate(points)]
     results = [{"scheme": scheme, "seed": seed, "virtual_s": points[-1][0], "bytes": int(points[-1][1] * 1e6),
-                "accuracy": points[-1][2]} for (scheme, seed), points in runs.items()]
+                "accuracy": points[-1][2], "accuracy_of": "global"} for (scheme, seed), points in runs.items()]
     return pd.DataFrame(curves), pd.DataFrame(results)
 
 
-def compared(runs: dict[tuple[str, int], list[tuple[float, float, float]]], target: float) -> Comparison:
+def compared(runs: dict[tuple[str, int], list[tuple[float, float, float]]], target: float,
+             **kinds: str) -> Comparison:
     schemes = list(dict.fromkeys(scheme for scheme, _ in runs))
-    seeds = sorted({seed for _, seed in runs})
-    values = measure(*frames(runs), target)
-    return Comparison(StudyOutcome(Path("study"), [], [], 0, [], []), schemes, seeds, target, "--target", values,
-                      differences(values, schemes, seeds))
+    seeds, targets = sorted({seed for _, seed in runs}), dict.fromkeys(schemes, target)
+    values, accuracy_of = measure(*frames(runs), targets), dict.fromkeys(schemes, "global") | kinds
+    return Comparison(StudyOutcome(Path("study"), [], [], 0, [], []), schemes, seeds, targets, "--target", values,
+                      differences(values, schemes, seeds, (), accuracy_of), accuracy_of)
 
 
 FAST = [(1.0, 10.0, 0.5), (2.0, 20.0, 0.9)]                     # dear
+BOTH = {"fast": 0.8, "slow": 0.8}                               # targets
 SLOW = [(3.0, 2.0, 0.6), (6.0, 4.0, 0.8), (9.0, 6.0, 0.95)]     # cheap
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
 
 def test_every_metric_is_that_of_the_observation_it_names() -> None:
-    values = measure(*frames({("fast", 0): FAST, ("slow", 0): SLOW}), 0.8)
+    values = measure(*frames({("fast", 0): FAST, ("slow", 0): SLOW}), BOTH)
     assert values == {
         "accuracy_at_equal_time": {"fast": {0: 0.9}},                       # slow has nothing yet after 2 s
         "accuracy_at_equal_bytes": {"slow": {0: 0.95}},                     # nor fast after 6 MB
@@ -66,13 +69,13 @@ def test_every_metric_is_that_of_the_observation_it_names() -> None:
 
 def test_budgets_are_those_of_each_seed() -> None:
     longer = [*FAST, (4.0, 40.0, 0.92)]
-    values = measure(*frames({("fast", 0): FAST, ("slow", 0): SLOW, ("fast", 1): longer, ("slow", 1): SLOW}), 0.8)
+    values = measure(*frames({("fast", 0): FAST, ("slow", 0): SLOW, ("fast", 1): longer, ("slow", 1): SLOW}), BOTH)
     assert values["accuracy_at_equal_time"]["fast"] == {0: 0.9, 1: 0.92}
     assert values["accuracy_at_equal_time"]["slow"] == {1: 0.6}
 
 
 def test_without_a_target_nothing_is_said_of_one() -> None:
-    values = measure(*frames({("fast", 0): FAST, ("slow", 0): SLOW}), None)
+    values = measure(*frames({("fast", 0): FAST, ("slow", 0): SLOW}), {})
     assert (values["time_to_target"], values["bytes_to_target"]) == ({}, {})
 
 
@@ -84,9 +87,44 @@ def test_without_a_target_nothing_is_said_of_one() -> None:
 def test_the_target_is_the_one_given_that_of_the_stop_or_within_reach_of_all(
         given: float | None, stop: float | None, expected: tuple[float, str]) -> None:
     runs = {("fast", 0): FAST, ("fast", 1): FAST, ("fast", 2): [(1.0, 1.0, 0.1)], ("slow", 0): SLOW}
-    assert choose_target(given, stop, frames(runs)[1]) == expected
+    value, said = expected
+    assert choose_targets(given, stop, frames(runs)[1]) == ({"fast": value, "slow": value}, said)
     blind = frames(runs)[1].assign(accuracy=np.nan)
-    assert choose_target(None, None, blind) == (None, "no accuracy was observed")
+    assert choose_targets(None, None, blind) == ({}, "no accuracy was observed")
+
+
+def test_each_kind_of_accuracy_has_a_target_of_its_own() -> None:
+    results = frames({("fast", 0): FAST, ("slow", 0): SLOW, ("own", 0): [(1.0, 1.0, 0.1)]})[1]
+    results.loc[results["scheme"] == "own", "accuracy_of"] = "personal"
+    assert choose_targets(None, None, results) == (
+        {"fast": 0.855, "slow": 0.855, "own": 0.095},
+        "95% of the median final accuracy of fast and of own, the lowest of its kind")
+
+
+def test_a_time_of_0_and_bytes_of_0_are_found() -> None:
+    """`local` may have the target before anything is sent; with means of 0 nothing is a multiple of them."""
+    c = compared({("local", s): [(0.0, 0.0, 0.95)] for s in range(3)} | {("fedavg", s): SLOW for s in range(3)}, 0.9)
+    time, size = text.answer(c)
+    assert time.startswith("local needs the least time to global accuracy 0.9: 0 s [0, 0]; fedavg 9 s.")
+    assert size.startswith("local needs the least bytes to global accuracy 0.9: 0 MB [0, 0]; fedavg 6 MB.")
+
+
+def test_two_kinds_of_accuracy_are_neither_ranked_nor_tested_against_each_other() -> None:
+    runs = {(name, s): shifted(SLOW, by + s) for name, by in (("fedavg", 0.0), ("secagg", 2.0), ("fedper", -2.0),
+                                                              ("local", -2.5)) for s in range(3)}
+    c = compared(runs, 0.8, fedper="personal", local="personal")
+    assert {key[1:] for key in c.differences} == {("secagg", "fedavg"), ("local", "fedper")}
+    assert document(c)["least"] == {"time_to_target": {"global": "fedavg", "personal": "local"},
+                                    "bytes_to_target": {"global": "fedavg", "personal": "fedper"}}
+    *paragraphs, apart = text.answer(c)
+    assert [said.partition(":")[0] for said in paragraphs] == [
+        "fedavg needs the least time to global accuracy 0.8", "fedavg needs the least bytes to global accuracy 0.8",
+        "local needs the least time to personal accuracy 0.8", "fedper needs the least bytes to personal accuracy 0.8"]
+    assert apart.startswith("Not compared with one another: global accuracy of fedavg and secagg (one model for all, "
+                            "on the whole test set); personal accuracy of fedper and local (each client's own model, ")
+    said = text.comparison(c)
+    assert "target: global accuracy 0.8, personal accuracy 0.8 (--target)" in said
+    assert "least time to the target of personal accuracy: local, 4.5 [3.5, 5.5] s" in said
 
 
 # --- differences ----------------------------------------------------------------------------------------------------
@@ -123,7 +161,7 @@ def test_a_scheme_that_is_quick_but_seldom_gets_there_does_not_win() -> None:
     runs = ({("sure", s): SLOW for s in range(3)} | {("lucky", 0): FAST}
             | {("lucky", s): [(1.0, 10.0, 0.5)] for s in (1, 2)})
     c = compared(runs, 0.8)
-    found = verdict(c, "time_to_target")
+    found = verdict(c, "time_to_target", c.schemes)
     assert found is not None
     assert (found.best, found.others["lucky"][1]) == ("sure", 1)
     assert found.others["lucky"][0].mean == pytest.approx(2.0 - 6.0)        # where it does, it is quicker
@@ -134,16 +172,16 @@ def test_a_scheme_that_is_quick_but_seldom_gets_there_does_not_win() -> None:
 
 def test_where_no_scheme_gets_there_nobody_wins() -> None:
     c = compared({(name, s): SLOW for name in ("a", "b") for s in range(3)}, 0.99)
-    assert verdict(c, "time_to_target") is None
+    assert verdict(c, "time_to_target", c.schemes) is None
     assert "least time to the target: no scheme reached it" in text.comparison(c)
     assert metrics_table(c).query("metric == 'time_to_target'")["value"].isna().all()
-    assert document(c)["least"] == {"time_to_target": None, "bytes_to_target": None}
+    assert document(c)["least"] == {"time_to_target": {"global": None}, "bytes_to_target": {"global": None}}
 
 
 def test_least_time_and_least_bytes_may_be_of_different_schemes() -> None:
     c = compared({(name, s): shifted(points, s / 10) for name, points in (("fast", FAST), ("slow", SLOW))
                   for s in range(3)}, 0.8)
-    assert document(c)["least"] == {"time_to_target": "fast", "bytes_to_target": "slow"}
+    assert document(c)["least"] == {"time_to_target": {"global": "fast"}, "bytes_to_target": {"global": "slow"}}
     said = text.comparison(c)
     assert "least time to the target: fast, 2.1 [2, 2.2] s\n  slow: +4 s [4, 4] over 3 seeds\n" in said
     assert "least bytes to the target: slow, 4 [4, 4] MB\n  fast: +16 MB [16, 16] over 3 seeds\n" in said
@@ -157,14 +195,14 @@ def test_the_answer_names_the_best_how_much_more_others_need_and_what_is_open() 
     c = compared(runs, 0.8)
     time, size = text.answer(c)
     mean = 6 + np.mean(jitter)                                      # SLOW reaches 0.8 at 6 s
-    assert time.startswith("a needs the least time to accuracy 0.8: 6 s [6, 6]; ")
+    assert time.startswith("a needs the least time to global accuracy 0.8: 6 s [6, 6]; ")
     assert f"near {mean / 6:.3g} times that and late {(12.02 / 6):.3g} times that." in time
     assert "seldom (1 of 5) reached it on fewer seeds." in time
     seeds = judged(c)["time_to_target", "near", "a"].seeds
     assert seeds is not None
     assert time.endswith(f"Not settled against near (about {seeds} seeds would settle it).")
     assert "needs the least bytes" in size
-    assert text.comparison(c).startswith(f"{time}\n{size}\n\ntarget accuracy")
+    assert text.comparison(c).startswith(f"{time}\n{size}\n\ntarget: global accuracy")
 
 
 def test_of_many_schemes_an_answer_names_the_nearest() -> None:
@@ -177,7 +215,7 @@ def test_the_answer_without_seeds_or_without_a_winner() -> None:
     assert text.answer(compared({("fast", 0): FAST, ("slow", 0): SLOW}, 0.8))[0].endswith(
         "With 1 seed nothing is settled.")
     assert text.answer(compared({(name, s): SLOW for name in ("a", "b") for s in range(3)}, 0.99)) == [
-        "No scheme reached accuracy 0.99."]
+        "No scheme reached global accuracy 0.99."]
 
 
 def test_an_interval_that_holds_zero_is_said_to() -> None:
@@ -215,7 +253,7 @@ def test_a_pair_among_many_is_settled_by_holm_and_not_by_itself() -> None:
     assert len(of_time) == 6
     assert alone is not None
     assert alone.p < 0.05 < of_time["b", "a"].p
-    assert "of 6 pairs" in text.comparison(c)
+    assert re.search(r", p = 0\.0\d+ for this pair alone, 0\.\d+ by Holm for all 6 pairs: ", text.comparison(c))
     assert {d["p_holm"] for d in document(c)["differences"] if d["metric"] == "time_to_target"} == {
         one.p for one in of_time.values()}
 
@@ -229,14 +267,16 @@ def test_a_comparison_leaves_its_tables_and_says_who_needs_least(small: Path, in
     read = emul.load_study(c.study.path)
     assert {name: [c for c in getattr(read, name) if c != "parameters.threshold"] for name in tables.COLUMNS} == {
         name: list(columns) for name, columns in tables.COLUMNS.items()}
-    assert (read.study["kind"], read.study["target"], read.study["target_from"]) == ("compare", c.target, c.target_from)
+    assert read.study["kind"] == "compare"
+    assert (read.study["targets"], read.study["target_from"]) == (c.targets, c.target_from)
     assert len(read.metrics) == len(METRICS) * 2 * 3
     assert len(read.differences) == len(METRICS)
     for name in tables.COLUMNS:
         as_text = pd.read_csv(c.study.path / f"{name}.csv", dtype={"unit": str, "note": str})
         empty = {column: "" for column in ("unit", "note") if column in as_text}
         pd.testing.assert_frame_equal(as_text.fillna(empty), getattr(read, name), check_dtype=False)
-    assert document(c)["least"]["time_to_target"] in c.schemes
+    assert document(c)["least"]["time_to_target"]["global"] in c.schemes
+    assert r"fedavg* & global & 3/3 & " in (c.study.path / "compare.tex").read_text()
     json.dumps(document(c))
 
 

@@ -128,7 +128,7 @@ def test_a_scheme_that_cannot_run_on_a_network_is_a_line_with_the_reason(folder:
     (refused,) = found.results.refused
     assert (refused.network, refused.scheme) == ("lan", "hierarchical")
     assert refused.reason.startswith('edge at "edge": the topology has no such node')
-    assert plain(found.results, "accuracy")[1][2] == "x"
+    assert plain(found.results, "accuracy")[2][2] == "x"
     with pytest.raises(ScenarioError, match="the topology has no such node"):
         run(folder, schemes=["hierarchical"], out=Path("none"))
 
@@ -299,6 +299,7 @@ def made(values: Mapping[tuple[str, str, str], Mapping[int, float]], **more: Any
     ended = {(network, scheme): [0, 1, 2] for network in networks for scheme in ("a", "b")}
     return SuiteResults(**{"networks": networks, "schemes": ["a", "b"], "seeds": [0, 1, 2], "baseline": "a",
                            "target": dict.fromkeys(networks, 0.9), "values": values, "ended": ended,
+                           "accuracy_of": {"a": "global", "b": "global"},
                            "knowing": dict.fromkeys(ended, 0), "refused": [], "curves": pd.DataFrame(), **more})
 
 
@@ -310,14 +311,14 @@ TIMES = {("time", "lan", "a"): {0: 1.0, 1: 2.0, 2: 3.0}, ("time", "lan", "b"): {
 
 def test_a_scheme_that_reached_the_target_on_fewer_seeds_ranks_below_those_that_reached_it_on_more() -> None:
     r = made(TIMES)
-    assert r.winners("time") == {"lan": "a", "home": "b", "far": "a"}
-    assert r.ranked("accuracy", "lan") == ["b", "a"]
-    assert r.winners("joules") == {}
+    assert r.winners("time", "global") == {"lan": "a", "home": "b", "far": "a"}
+    assert r.ranked("accuracy", "lan", "global") == ["b", "a"]
+    assert r.winners("joules", "global") == {}
 
 
 def test_a_scheme_whose_network_loses_nothing_has_no_rank_and_cannot_win() -> None:
     r = made(TIMES, lossless=["a"])
-    assert r.winners("time") == {"lan": "b", "home": "b", "far": "b"}
+    assert r.winners("time", "global") == {"lan": "b", "home": "b", "far": "b"}
     assert "no rank: a" in printed(r, "badge")
     ranks = r.frames()["suite"].set_index(["network", "scheme"])["time_rank"]
     assert pd.isna(ranks["lan", "a"])
@@ -326,9 +327,22 @@ def test_a_scheme_whose_network_loses_nothing_has_no_rank_and_cannot_win() -> No
 
 def test_a_network_on_which_not_all_have_run_has_no_winner() -> None:
     r = made(TIMES, lacking={"home": ["a"]})
-    assert r.winners("time") == {"lan": "a", "far": "a"}
+    assert r.winners("time", "global") == {"lan": "a", "far": "a"}
     assert "no rank on home: a has not run on all seeds here" in printed(r, "badge")
     assert pd.isna(r.frames()["suite"].set_index(["network", "scheme"])["time_rank"]["home", "b"])
+
+
+def test_schemes_whose_accuracies_are_of_two_kinds_are_not_ranked_against_each_other() -> None:
+    r = made(TIMES, accuracy_of={"a": "global", "b": "personal"})
+    assert r.winners("time", "global") == {"lan": "a", "home": "a", "far": "a"}
+    assert r.winners("time", "personal") == {"lan": "b", "home": "b", "far": "b"}
+    assert r.frames()["suite"].groupby("scheme")["time_rank"].unique().map(list).to_dict() == {"a": [1.0], "b": [1.0]}
+    assert r.frames()["differences"].empty
+    assert answer(r) == ["Not compared with one another: schemes with global accuracy (a); schemes with personal "
+                         "accuracy (b). These are different measures, so neither they nor what it takes to reach them "
+                         "can be ranked."]
+    assert "accuracy of  global  personal" in printed(r, "badge")
+    assert latex(r, "badge").count(r"\textbf{") == 8                    # the best of each kind
 
 
 def test_the_answer_counts_winners_and_the_pairs_of_networks_in_which_they_differ() -> None:
@@ -351,7 +365,7 @@ def test_differences_are_paired_by_seed_and_tested() -> None:
     assert lan["p"] < 0.05
     assert (far["n_seeds"], far["mean"]) == (1, -98.0)
     assert pd.isna(far["p"])
-    assert (settled(made(TIMES), "time", "lan"), settled(made(TIMES), "time", "far")) == (True, None)
+    assert [settled(made(TIMES), "time", network, "global") for network in ("lan", "far")] == [True, None]
 
 
 def test_the_table_has_a_row_a_network_and_scheme() -> None:
@@ -368,8 +382,8 @@ def test_tables_for_a_paper_have_the_best_in_bold_and_tell_what_is_missing() -> 
     assert r"far & \textbf{99 $\pm$ 0} & 1$^{1/3}$ \\" in said
     assert sum(line == r"\begin{tabular}{lrr}" for line in said) == 4
     refused = [RefusedScheme("far", "b", "no peers")]
-    assert plain(made(TIMES, refused=refused), "time") == [["network", "a", "b"], ["lan", "2", "4.5"],
-                                                           ["home", "9", "6"], ["far", "99", "x"]]
+    assert plain(made(TIMES, refused=refused), "time") == [["network", "a", "b"], ["accuracy of", "global", "global"],
+                                                           ["lan", "2", "4.5"], ["home", "9", "6"], ["far", "99", "x"]]
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------
@@ -428,7 +442,8 @@ def test_the_command_prints_tables_and_the_badge(folder: Path, monkeypatch: pyte
                      re.MULTILINE)
     code, said = command("--schemes", "fedavg", "--seeds", "0", "--json")
     found = json.loads(said)
-    assert (code, found["kind"], found["winners"]["accuracy"]) == (0, "suite", {"lan": "fedavg", "far": "fedavg"})
+    assert (code, found["kind"], found["winners"]["accuracy"]["global"]) == (
+        0, "suite", {"lan": "fedavg", "far": "fedavg"})
     assert command("--networks", "fra")[0] == 2
 
 

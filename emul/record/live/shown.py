@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from emul.base.plain import PlainDict
 from emul.record.live.state import COMPUTING, DOWN, ENDED, RUNNING, STOPPED, NodeProgress, RoundProgress, RunProgress
+from emul.record.marks import in_words
 from emul.record.progress import clock, rounded_size, seconds
 from emul.record.report import figures
 from emul.record.report.curves import learning
@@ -39,7 +40,8 @@ def _cards(state: RunProgress) -> list[tuple[str, str]]:
     accuracy, loss, rounds = state.newest("accuracy"), state.newest("loss"), state.stop_rounds
     m = state.messages
     return [("scheme", state.label), ("round", f"{state.entered:,}" + (f" of {rounds:,}" if rounds else "")),
-            ("accuracy", "not observed" if accuracy is None else f"{accuracy:.3f}"),
+            (f"{in_words(state.header.get('accuracy_of'))} accuracy".lstrip(),
+             "not observed" if accuracy is None else f"{accuracy:.3f}"),
             ("loss", "not observed" if loss is None else f"{loss:.4g}"),
             ("virtual time", seconds(state.now_ns / 1e9)), ("bytes", rounded_size(state.bytes)),
             ("messages lost", f"{m['lost']:,} of {m['sent']:,}"), ("late", f"{m['late']:,}"),
@@ -48,7 +50,7 @@ def _cards(state: RunProgress) -> list[tuple[str, str]]:
 
 def _figures(state: RunProgress) -> list[Figure]:
     curve, traffic = state.curve(), state.traffic_frame()
-    found = learning(curve, single=True) if len(curve) else []
+    found = learning(curve, single=True, of=in_words(state.header.get("accuracy_of"))) if len(curve) else []
     return [*found, *([figures.bytes_by_type(traffic)] if len(traffic) else [])]
 
 

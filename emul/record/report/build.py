@@ -13,7 +13,7 @@ from emul.base.files import write_atomically
 from emul.base.plain import PlainDict, PlainMapping
 from emul.record.attacks import attacks, read_attack
 from emul.record.journal import RecordError
-from emul.record.marks import NOTE, diverged, incomplete, marked, oracle_waits
+from emul.record.marks import NOTE, diverged, in_words, incomplete, marked, oracle_waits
 from emul.record.report import (
     data,
     figures,
@@ -110,7 +110,7 @@ def _study(paths: list[Path]) -> StudyRuns:
 def _run_parts(run: RunData) -> list[Part]:
     found = data.curve(run)
     found = found.assign(series=marked(run.label, run.summary), seed=run.summary.get("seed"))
-    drawn = learning(found, single=True)
+    drawn = learning(found, single=True, of=in_words(run.summary.get("accuracy_of")))
     learnt = Part("learning", "Learning", drawn, "" if drawn else "No accuracy and no loss were observed in this run.")
     note = f"{NOTE}." if oracle_waits(run.summary) else ""
     details = _details(run, "", SPACE_TIME_ROWS).parts
@@ -285,7 +285,8 @@ def _figures_of(s: PlainDict) -> list[tuple[str, str]]:
     accuracy, own = s.get("accuracy"), s.get("accuracy_of_clients")
     failed = s.get("rounds_failed", 0)
     return [("scheme", marked(str(s["label"]), s)),
-            ("accuracy", "not observed" if accuracy is None else f"{accuracy:.3f}"),
+            (f"{in_words(s.get('accuracy_of'))} accuracy".lstrip(),
+             "not observed" if accuracy is None else f"{accuracy:.3f}"),
             *([("mean of the best five rounds", f"{own['best_five']:.3f}")] if own else []),
             ("virtual time", seconds(s["virtual_seconds"])), ("bytes", bytes_of(s)),
             ("rounds", f"{s['rounds']:,}" + (f" ({failed:,} failed)" if failed else "")),
@@ -377,7 +378,8 @@ def _learning(found: StudyRuns, read: list[pd.DataFrame]) -> Part:
         drawn, text = grid.curves_by_value(found)
     else:
         curves = found.curves.rename(columns={"scheme": "series"}) if found.curves is not None else pd.concat(read)
-        drawn, text = learning(curves, target=found.target), ""
+        kinds = study.kinds_of(found)
+        drawn, text = learning(curves, target=found.target, of=kinds[0] if len(kinds) == 1 else ""), ""
     return Part("learning", "Learning", drawn, text if drawn else "No accuracy and no loss were observed.")
 
 
@@ -439,10 +441,13 @@ def by_scheme(found: StudyRuns) -> pd.DataFrame:
     for (series, *values), members in own.items():
         said = [m.summary for m in members]
         row: PlainDict = {"scheme": series, **dict(zip(names.values(), values, strict=True)), "seeds": len(members),
-                               "last accuracy": _spread([s["accuracy"] for s in said], 3)}
+                          "last accuracy": _spread([s["accuracy"] for s in said], 3),
+                          "accuracy of": in_words(said[0].get("accuracy_of"))}
         if (reached := took.get(series)) is not None and found.target is not None:
-            at = f"{found.target.accuracy:g}"
-            row |= {f"reached {at}": f"{reached['seeds']} of {reached['of']}",
+            one = len(found.target.accuracies) == 1
+            at = f"{reached['target']:g}" if one else "the target"
+            row |= {**({} if one else {"target": f"{reached['target']:g}"}),
+                    f"reached {at}": f"{reached['seeds']} of {reached['of']}",
                     f"time to {at}, s": _between(*(reached[f"virtual_s{end}"] for end in _ENDS)),
                     f"MB to {at}": _between(*(reached[f"mb{end}"] for end in _ENDS))}
         rows.append(row | {
@@ -512,6 +517,7 @@ def overview(found: StudyRuns) -> pd.DataFrame:
     results = pd.DataFrame([{
         "scheme": m.series, "seed": m.seed, **{name: m.values.get(name) for name in grid},
         "rounds": m.summary["rounds"], "failed": m.summary["rounds_failed"], "accuracy": m.summary["accuracy"],
+        "accuracy of": in_words(m.summary.get("accuracy_of")),
         "virtual_s": m.summary["virtual_seconds"], "mb": m.summary["bytes_total"] / 1e6,
         "waits that know fates": oracle_waits(m.summary),
         "lost": m.summary["messages_lost"], "rejected": m.summary["messages_rejected"],
@@ -520,7 +526,7 @@ def overview(found: StudyRuns) -> pd.DataFrame:
     short = {name: name.removeprefix("parameters.") for name in given}
     parameters = {name if short[name] in taken else short[name]: [_readable(value) for value in values]
                   for name, values in given.items()}
-    nothing = [name for name in ("waits that know fates", "rejected") if not results[name].any()]
+    nothing = [name for name in ("accuracy of", "waits that know fates", "rejected") if not results[name].any()]
     digests = [str(m.summary["digest"])[:_DIGEST] for m in found.members]
     return results.drop(columns=nothing).rename(columns=_UNITS).assign(**parameters, digest=digests)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from emul.record.report import palette
-from emul.record.report.drawing import Figure, columns, named, whole
+from emul.record.report.drawing import Figure, around, columns, named, whole
 from emul.record.report.study import Target
 
 _POINTS = 400           # of a curve, at most
@@ -22,23 +22,27 @@ _STEPS: Any = "step-after"
 _AXES = {"virtual_s": ("time", "virtual seconds"), "mb": ("mb", "MB sent"), "round": ("round", "round")}
 
 
-def learning(curves: pd.DataFrame, single: bool = False, target: Target | None = None) -> list[Figure]:
+def learning(curves: pd.DataFrame, single: bool = False, target: Target | None = None, of: str = "") -> list[Figure]:
     """Accuracy against virtual time, bytes and rounds, and loss against time, as far as `curves` has them.
 
+    of: what the accuracy is of, in words; "": the series say it themselves, or nobody knows.
     curves: series, seed, round, virtual_s, perhaps mb, and accuracy, loss where they were observed.
     """
     wanted = [("accuracy", x) for x in _AXES] + [("loss", "virtual_s")]
-    return [_curve(curves, y, x, single, target if y == "accuracy" else None) for y, x in wanted
+    return [_curve(curves, y, x, single, target if y == "accuracy" else None, of if y == "accuracy" else "")
+            for y, x in wanted
             if x in curves and y in curves and curves[y].notna().any()]
 
 
-def _curve(curves: pd.DataFrame, y: str, x: str, single: bool, target: Target | None) -> Figure:
+def _curve(curves: pd.DataFrame, y: str, x: str, single: bool, target: Target | None, of: str,
+           ) -> Figure:
     short, x_title = _AXES[x]
     wanted = ["series", "seed", *(c for c in dict.fromkeys([x, "round", "virtual_s", "mb"]) if c in curves), y]
     known = curves.dropna(subset=[y])[wanted].sort_values(["series", "seed", x], ignore_index=True)
     series = [name for name in dict.fromkeys(curves["series"]) if name in set(known["series"])]
     spread = spread_of(known, x, y)
-    drawn = _Drawn(x, y, series, legend=not single and len(series) > 1)
+    ends = np.concatenate([known[y], [] if target is None else target.accuracies])
+    drawn = _Drawn(x, y, f"{of} {y}".lstrip(), series, around(ends), legend=not single and len(series) > 1)
     lines = pd.concat([_thinned(part) for _, part in known.groupby(["series", "seed"], sort=False, dropna=False)])
     frames = {"lines": lines}
     if len(spread):
@@ -50,11 +54,11 @@ def _curve(curves: pd.DataFrame, y: str, x: str, single: bool, target: Target | 
     text = _TEXTS[x].format(y.capitalize())
     if len(spread):
         text += (" Thick line: the mean over the seeds, up to where every seed has values. Band: from the least to the "
-                 "largest. Thin lines: single seeds.")
+                 "largest seed, which is no interval of the mean. Thin lines: single seeds.")
     if target is not None:
-        frames["target"] = pd.DataFrame({"target": [target.accuracy]})
+        frames["target"] = pd.DataFrame({"target": target.accuracies})
         chart = drawn.across() + chart
-        text += f" Dashed across: the target, {target.accuracy:.3g}"
+        text += f" Dashed across: the target, {' and '.join(f'{value:.3g}' for value in target.accuracies)}"
         if len(reached := _reached(target, x, series)):
             frames["reached"] = reached
             chart += drawn.reached()
@@ -83,14 +87,14 @@ def _reached(target: Target, x: str, series: list[str]) -> pd.DataFrame:
     found = target.reached[target.reached["series"].isin(series)]
     if x not in found:
         return found.iloc[:0]
-    return found.dropna(subset=[x]).assign(x=lambda f: f[x], target=target.accuracy)
+    return found.dropna(subset=[x]).assign(x=lambda f: f[x])
 
 
 class _Drawn:
     """The layers of one figure, which share axes and colours."""
 
-    def __init__(self, x: str, y: str, series: list[str], legend: bool):
-        self._x, self._y = x, y
+    def __init__(self, x: str, y: str, title: str, series: list[str], scale: alt.Scale, legend: bool):
+        self._x, self._y, self._title, self._scale = x, y, title, scale
         self._axis = alt.X(f"{x}:Q", title=_AXES[x][1], axis=alt.Axis(tickMinStep=1) if x == "round" else alt.Axis())
         shown = _legend(series) if legend else None
         self._colour = alt.Color("series:N", title=None, legend=shown, scale=alt.Scale(
@@ -102,13 +106,13 @@ class _Drawn:
         told: list[Any] = [alt.Tooltip("series:N", title="run"), "seed:N", alt.Tooltip("round:Q"),
                 alt.Tooltip("virtual_s:Q", title="virtual s", format=".3f"),
                 alt.Tooltip("mb:Q", title="MB", format=",.2f"), alt.Tooltip(f"{self._y}:Q", format=".4f")]
-        return named(data).encode(x=self._axis, y=alt.Y(f"{self._y}:Q", title=self._y, scale=alt.Scale(zero=False)),
+        return named(data).encode(x=self._axis, y=alt.Y(f"{self._y}:Q", title=self._title, scale=self._scale),
                                   color=self._colour, detail="seed:N", tooltip=told)
 
     def spread(self) -> Any:
         """Band and mean over the seeds, and each of them."""
         over = named("spread").encode(x=self._axis, color=self._colour)
-        band = over.mark_area(opacity=0.18, interpolate=_STEPS).encode(y=alt.Y("low:Q", title=self._y), y2="high:Q")
+        band = over.mark_area(opacity=0.18, interpolate=_STEPS).encode(y=alt.Y("low:Q", title=self._title), y2="high:Q")
         return (band + self._observed("lines").mark_line(strokeWidth=0.8, opacity=0.4, interpolate=_STEPS)
                 + over.mark_line(strokeWidth=2.4, interpolate=_STEPS).encode(y="mean:Q", strokeDash=self._dash))
 

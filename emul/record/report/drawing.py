@@ -82,6 +82,16 @@ def whole(chart: Any, **size: Any) -> Any:
     return chart.properties(width="container", autosize=alt.AutoSizeParams(type="fit-x", contains="padding"), **size)
 
 
+def around(values: Sequence[float]) -> alt.Scale:
+    """A scale that need not begin at 0. Of values that are all equal it has room on both sides: else Vega has a single
+    tick, which it labels "0" for want of digits that differ."""
+    known = [float(value) for value in values if value == value]
+    if not known or min(known) < max(known):
+        return alt.Scale(zero=False)
+    room = abs(known[0]) / 10 or 1.0
+    return alt.Scale(domain=[known[0] - room, known[0] + room], zero=False)
+
+
 def coloured(field: str, domain: list[str], colours: list[str], title: str | None = None, **more: Any) -> alt.Color:
     """A colour encoding of names, each with its token."""
     return alt.Color(f"{field}:N", title=title, scale=alt.Scale(domain=domain, range=colours), **more)

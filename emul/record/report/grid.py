@@ -13,12 +13,13 @@ import pandas as pd
 
 from emul.base.extras import optional
 from emul.record import rundir
+from emul.record.marks import in_words
 from emul.record.report import data, palette
 from emul.record.report.curves import learning
-from emul.record.report.drawing import Figure, coloured, columns, named, slug, whole
-from emul.record.report.study import StudyMember, StudyRuns
+from emul.record.report.drawing import Figure, around, coloured, columns, named, slug, whole
+from emul.record.report.study import StudyMember, StudyRuns, kinds_of
 
-METRICS = {"accuracy": "final accuracy", "virtual_s": "virtual seconds", "mb": "MB"}
+METRICS = {"accuracy": "final accuracy", "virtual_s": "virtual seconds", "mb": "MB", "rounds_failed": "failed rounds"}
 SCHEMES = 6             # of which curves are drawn, at most
 LINES = palette.SERIES  # of a figure, at most
 FEWEST = 3              # seeds, for an interval
@@ -84,7 +85,8 @@ def label_of(values: Mapping[str, object], names: list[str], titles: Mapping[str
 
 def sweep_figures(found: StudyRuns) -> list[Figure]:
     """A figure for every parameter of the grid that has two values at least, and every metric."""
-    titles, varied = titles_of(found), varied_of(found.members)
+    titles, varied, kinds = titles_of(found), varied_of(found.members), kinds_of(found)
+    words = METRICS | ({"accuracy": f"final {kinds[0]} accuracy".replace("  ", " ")} if len(kinds) == 1 else {})
     drawn = []
     for name in varied:
         members = [m for m in found.members if name in m.values]
@@ -92,14 +94,14 @@ def sweep_figures(found: StudyRuns) -> list[Figure]:
         table = pd.DataFrame([{
             "scheme": m.series, "others": label_of(m.values, others, titles), "value": m.values[name],
             "accuracy": m.summary["accuracy"], "virtual_s": m.summary["virtual_seconds"],
-            "mb": m.summary["bytes_total"] / 1e6} for m in members])
+            "mb": m.summary["bytes_total"] / 1e6, "rounds_failed": m.summary["rounds_failed"]} for m in members])
         numbers = table["value"].map(lambda v: isinstance(v, (int, float)) and not isinstance(v, bool)).all()
         table["value"] = table["value"].astype(float) if numbers else table["value"].map(_text)
         apart = table[["scheme", "others"]].drop_duplicates()
         over = [titles[o] for o in others] if len(apart) > LINES else []
         table["series"] = table["scheme"] if over else [
             f"{row.scheme}, {row.others}" if row.others else row.scheme for row in table.itertuples()]
-        drawn += [_against(table, name, metric, title, titles[name], over) for metric, title in METRICS.items()
+        drawn += [_against(table, name, metric, title, titles[name], over) for metric, title in words.items()
                   if table[metric].notna().any()]
     return drawn
 
@@ -114,7 +116,7 @@ def _against(table: pd.DataFrame, parameter: str, metric: str, title: str, words
     found = found.assign(t_low=found["mean"] - half, t_high=found["mean"] + half).drop(columns="std")
     series = list(dict.fromkeys(frame["series"]))
     x = _values_axis(frame["value"], words)
-    y = alt.Y("mean:Q", title=title, scale=alt.Scale(zero=False))
+    y = alt.Y("mean:Q", title=title, scale=around(frame[metric]))
     legend = alt.Legend(columns=columns(series), labelLimit=300)
     colour = coloured("series", series, palette.series(len(series)), legend=legend)
     base = named("results").encode(x=x, color=colour, tooltip=[
@@ -138,7 +140,8 @@ def _values_axis(values: pd.Series, words: str) -> alt.X:
         return alt.X("value:N", title=words, axis=alt.Axis(labelAngle=0))
     ticks = sorted(set(values.tolist()))
     return alt.X("value:Q", title=words, scale=alt.Scale(zero=False, padding=12),
-                 axis=alt.Axis(values=ticks) if len(ticks) <= TICKS else alt.Axis())
+                 # all digits of the values: by itself Vega rounds 0.34 to 0.3 where most ticks have one digit
+                 axis=alt.Axis(values=ticks, format=".12~g") if len(ticks) <= TICKS else alt.Axis())
 
 
 _INTERVALS = "Thick: the 95 % interval of the mean by Student's t."
@@ -184,6 +187,8 @@ def _of_scheme(scheme: str, members: list[StudyMember], titles: Mapping[str, str
         LINES, len(combinations))).round().astype(int))}
     seen = [data.observed(m.path).assign(series=label, seed=m.seed) for m, label in zip(members, labels, strict=True)
             if label in chosen]
+    of = in_words(members[0].summary.get("accuracy_of"))
     figures = [replace(f, key=f"{slug(scheme)}-{f.key}", title=f"{scheme}: {f.title[0].lower()}{f.title[1:]}")
-               for f in learning(pd.concat(seen, ignore_index=True)) if f.key in ("accuracy-time", "accuracy-round")]
+               for f in learning(pd.concat(seen, ignore_index=True), of=of)
+               if f.key in ("accuracy-time", "accuracy-round")]
     return figures, len(combinations) - len(chosen)

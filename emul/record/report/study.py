@@ -16,7 +16,7 @@ import pandas as pd
 from emul.base.plain import PlainDict
 from emul.record import rundir, salvage
 from emul.record.journal import RecordError
-from emul.record.marks import among, incomplete, oracle_waits
+from emul.record.marks import among, in_words, incomplete, oracle_waits
 from emul.record.tables import read_table
 
 STUDY = "study.json"
@@ -42,11 +42,15 @@ class StudyMember:
 
 @dataclass(frozen=True)
 class Target:
-    """An accuracy to reach, and what it took. reached: series, seeds (that reached it), of (how many there are), and
-    the means virtual_s and mb over those that did, each with its _low and _high."""
+    """Accuracies to reach, one a kind of accuracy, and what it took. reached: series, target, seeds (that reached it),
+    of (how many there are), and the means virtual_s and mb over those that did, each with its _low and _high."""
 
-    accuracy: float
     reached: pd.DataFrame
+
+    @property
+    def accuracies(self) -> list[float]:
+        """The targets, ascending."""
+        return sorted({float(value) for value in self.reached["target"]})
 
 
 @dataclass(frozen=True)
@@ -78,10 +82,19 @@ def knowing(found: StudyRuns) -> list[str]:
     return list(dict.fromkeys(m.series for m in found.members if oracle_waits(m.summary)))
 
 
+def kinds_of(found: StudyRuns) -> list[str]:
+    """What accuracies of its runs are of, in words; "": of a run of before emul said it."""
+    return list(dict.fromkeys(in_words(m.summary.get("accuracy_of")) for m in found.members
+                              if m.summary["accuracy"] is not None))
+
+
 def marked(found: StudyRuns) -> StudyRuns:
-    """The study with the mark of such waits at the names of its series, in every frame."""
-    marked_ones = knowing(found)
-    names = {m.series: among(m.series, marked_ones) for m in found.members}
+    """The study with the mark of such waits at the names of its series, in every frame; and where runs have several
+    kinds of accuracy, with the kind of each: such accuracies are not to be compared."""
+    marked_ones, several = knowing(found), len(kinds_of(found)) > 1
+    names = {m.series: among(m.series, marked_ones) + (
+        f" ({in_words(m.summary['accuracy_of'])})" if several and m.summary.get("accuracy_of") else "")
+        for m in found.members}
 
     def renamed(frame: pd.DataFrame | None, *columns: str) -> pd.DataFrame | None:
         return None if frame is None else frame.assign(**{c: frame[c].replace(names) for c in columns})
@@ -124,20 +137,21 @@ def open_study(path: Path) -> StudyRuns:
                                     for name in ("curves", "differences", "metrics"))
     return StudyRuns(path, kind, str(found.get("scenario")), members, failed,
                      {str(k): list(v) for k, v in (found.get("grid") or {}).items()}, list(found.get("seeds") or []),
-                     curves, differences, _target(found.get("target"), metrics),
+                     curves, differences, _target(found.get("targets"), metrics),
                      [str(text) for text in found.get("answer") or ()])
 
 
-def _target(accuracy: Any, metrics: pd.DataFrame | None) -> Target | None:
-    """The target of a comparison, and the means of what it took each scheme."""
-    if accuracy is None or metrics is None:
+def _target(targets: Any, metrics: pd.DataFrame | None) -> Target | None:
+    """The targets of a comparison by scheme, and the means of what it took each."""
+    if not targets or metrics is None:
         return None
     took = [metrics[metrics["metric"] == metric].groupby("scheme", sort=False)["value"]
             for metric in ("time_to_target", "bytes_to_target")]
-    reached = pd.DataFrame({"seeds": took[0].count(), "of": took[0].size(), **{
+    reached = pd.DataFrame({
+        "target": pd.Series(targets, dtype=float), "seeds": took[0].count(), "of": took[0].size(), **{
         f"{name}{end}": getattr(values, how)() for name, values in zip(("virtual_s", "mb"), took, strict=True)
         for end, how in (("", "mean"), ("_low", "min"), ("_high", "max"))}})
-    return Target(float(accuracy), reached.rename_axis("series").reset_index())
+    return Target(reached.dropna(subset=["target"]).rename_axis("series").reset_index())
 
 
 def _until(folder: Path) -> dict[str, object]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import altair as alt
 import pandas as pd
 
 from emul.record.journal import RecordError
-from emul.record.marks import NOTE, among
+from emul.record.marks import NOTE, among, in_words
 from emul.record.report.drawing import Figure, named, slug, whole
 from emul.record.report.page import Part
 from emul.record.report.study import STUDY
@@ -47,7 +48,10 @@ def suite_parts(path: Path) -> tuple[str, list[Part]]:
     if not len(table):
         raise RecordError(f"{path}: no run of this suite has ended")
     knowing = table.loc[table["oracle_waits"] > 0, "scheme"].unique().tolist()
-    marks = {scheme: among(scheme, knowing) for scheme in said["schemes"]}
+    kinds = table.set_index("scheme")["accuracy_of"].map(in_words).to_dict()
+    several = len({*kinds.values()}) > 1
+    marks = {scheme: among(scheme, knowing) + (f" ({kinds[scheme]})" if several and kinds.get(scheme) else "")
+             for scheme in said["schemes"]}
     table = table.assign(scheme=table["scheme"].map(marks))
     differences = differences.assign(scheme=differences["scheme"].map(marks),
                                      baseline=differences["baseline"].map(marks))
@@ -97,10 +101,12 @@ def _number(metric: str, value: float) -> str:
 
 def _winners(table: pd.DataFrame, networks: Sequence[str]) -> pd.DataFrame:
     rows = []
-    for network in networks:
-        row: dict[str, Any] = {"network": network}
+    kinds = list(dict.fromkeys(table["accuracy_of"]))
+    for network, kind in product(networks, kinds):
+        row: dict[str, Any] = {"network": network, **({"accuracy of": in_words(kind)} if len(kinds) > 1 else {})}
         for metric, head in _RANKED.items():
-            mine = table[(table["network"] == network) & table[f"{metric}_rank"].notna()].sort_values(f"{metric}_rank")
+            mine = table[(table["network"] == network) & (table["accuracy_of"] == kind)
+                         & table[f"{metric}_rank"].notna()].sort_values(f"{metric}_rank")
             row[head] = "" if mine.empty else str(mine.iloc[0]["scheme"]) + _second(mine, metric)
         rows.append(row)
     return pd.DataFrame(rows)
@@ -142,7 +148,7 @@ def _crossed(table: pd.DataFrame, metric: str, networks: Sequence[str], schemes:
 def dots(table: pd.DataFrame, metric: str, networks: Sequence[str], schemes: Sequence[str]) -> Figure:
     """Schemes on one axis, a row for each network: the order of points tells who wins where."""
     frame = table.dropna(subset=[metric]).rename(columns={"scheme": "series"})[
-        ["network", "series", metric, f"{metric}_low", f"{metric}_high", "reached", "seeds"]]
+        ["network", "series", "accuracy_of", metric, f"{metric}_low", f"{metric}_high", "reached", "seeds"]]
     spread = frame[metric].max() / max(frame[metric].min(), 1e-12)
     scale = alt.Scale(type="log") if metric != "accuracy" and spread > 8 else alt.Scale(zero=False)
     y = alt.Y("network:N", title=None, sort=list(networks), axis=alt.Axis(grid=True))
@@ -158,8 +164,8 @@ def dots(table: pd.DataFrame, metric: str, networks: Sequence[str], schemes: Seq
         strokeWidth=1.5, opacity=0.6).encode(x=alt.X(f"{metric}_low:Q", title=title, scale=scale),
                                             x2=f"{metric}_high:Q")] if (frame[f"{metric}_low"] > 0).any() else []
     points = base.mark_point(filled=True, size=60, opacity=1).encode(x=x, shape=shape)
-    best = frame.loc[frame.groupby("network", sort=False)[metric].idxmin() if metric != "accuracy" else
-                     frame.groupby("network", sort=False)[metric].idxmax()]
+    by_kind = frame.groupby(["network", "accuracy_of"], sort=False)[metric]
+    best = frame.loc[by_kind.idxmin() if metric != "accuracy" else by_kind.idxmax()]
     words = "; ".join(f"{row['network']}: {row['series']}" for _, row in best.iterrows())
     return Figure(f"suite-{metric}", _METRICS[metric], "A row is a network, a point a scheme; " + (
         "to the right is better." if metric == "accuracy" else "to the left is better."),
@@ -213,19 +219,22 @@ def _ranks(table: pd.DataFrame, metric: str, networks: Sequence[str], schemes: S
 def _fronts(table: pd.DataFrame, networks: Sequence[str], schemes: Sequence[str]) -> Part:
     """Of each network the schemes that no other beats in time, bytes and joules at once."""
     rows, group = [], []
-    for network in networks:
-        mine = table[(table["network"] == network) & (table["reached"] == table["seeds"])]
+    kinds = list(dict.fromkeys(table["accuracy_of"]))
+    for network, kind in product(networks, kinds):
+        mine = table[(table["network"] == network) & (table["accuracy_of"] == kind)
+                     & (table["reached"] == table["seeds"])]
+        name = network if len(kinds) == 1 else f"{network}, {in_words(kind)} accuracy"
         costs = [metric for metric in _COSTS if len(mine) and mine[metric].notna().all()]
         if not costs:
-            rows.append({"network": network, "on the front": "no scheme reached the target on every seed"})
+            rows.append({"network": name, "on the front": "no scheme reached the target on every seed"})
             continue
         front = on_front(mine[costs].to_numpy(float))
-        rows.append({"network": network, "on the front": ", ".join(mine.loc[front, "scheme"])})
+        rows.append({"network": name, "on the front": ", ".join(mine.loc[front, "scheme"])})
         if len(mine) > 1 and "bytes" in costs:
             drawn = front_figure(_as_costs(mine), "virtual_s", "mb", list(schemes))
-            figure = replace(drawn, key=f"{slug(network)}-{drawn.key}", title=f"{network}: {drawn.title}")
-            group.append(Part(f"front-{slug(network)}", network, group=[
-                Part(f"front-{slug(network)}-costs", "Time and bytes", [figure])]))
+            figure = replace(drawn, key=f"{slug(name)}-{drawn.key}", title=f"{name}: {drawn.title}")
+            group.append(Part(f"front-{slug(name)}", name, group=[
+                Part(f"front-{slug(name)}-costs", "Time and bytes", [figure])]))
     return Part("fronts", "Pareto fronts", tables=[("", pd.DataFrame(rows))], group=group, text=(
         "A scheme is on the front if no other one is at least as good in time, bytes and joules to the target, and "
         "better in one. Only schemes that reached the target on every seed are compared."))

@@ -8,7 +8,7 @@ end as soon as they have an accuracy, costs are compared among those that got th
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -17,8 +17,10 @@ import numpy as np
 import pandas as pd
 
 from emul.base.plain import PlainDict
+from emul.base.units import duration_ns
+from emul.record.marks import in_words
 from emul.record.report import grid, labels, palette
-from emul.record.report.drawing import Figure, columns, named, whole
+from emul.record.report.drawing import Figure, columns, named, slug, whole
 from emul.record.report.page import Part
 from emul.record.report.study import StudyMember, StudyRuns
 
@@ -27,11 +29,12 @@ _SHAPES = ["circle", "square", "diamond", "triangle-up", "cross", "triangle-down
 
 
 def measured(found: StudyRuns) -> pd.DataFrame:
-    """One row a run: series, seed, accuracy, virtual_s, mb, joules (of computing, sending and receiving; NaN: no
-    devices), reached (whether it has the accuracy at which runs stop; True where there is none)."""
+    """One row a run: series, seed, kind (of accuracy), accuracy, virtual_s, mb, joules (of computing, sending and
+    receiving; NaN: no devices), reached (whether it has the accuracy at which runs stop; True where there is none)."""
     titles, varied = grid.titles_of(found), grid.varied_of(found.members)
     return pd.DataFrame([{"series": _series(m, grid.label_of(m.values, varied, titles)), "seed": m.seed,
-                          "accuracy": m.summary["accuracy"], "virtual_s": m.summary["virtual_seconds"],
+                          "kind": in_words(m.summary.get("accuracy_of")), "accuracy": m.summary["accuracy"],
+                          "virtual_s": m.summary["virtual_seconds"],
                           "mb": m.summary["bytes_total"] / 1e6, "joules": _joules(m.summary),
                           "reached": _reached(m)} for m in found.members])
 
@@ -47,16 +50,18 @@ def _joules(summary: PlainDict) -> float:
 
 def _reached(member: StudyMember) -> bool:
     target = member.stop.get("accuracy")
-    return target is None or (member.summary["accuracy"] or 0.0) >= float(target)
+    accuracy = member.summary["accuracy"]
+    return target is None or (accuracy is not None and accuracy >= float(target))
 
 
 def summarised(runs: pd.DataFrame) -> pd.DataFrame:
-    """One row a series: `seeds`, `reached` (of them), and the mean, `_low` and `_high` of accuracy and each cost."""
+    """One row a series: `kind`, `seeds`, `reached` (of them), and the mean, `_low`, `_high` of accuracy and each cost.
+    """
     names = ["accuracy", *COSTS]
     grouped = runs.groupby("series", sort=False)
     parts = [grouped[names].mean(), grouped[names].min().add_suffix("_low"), grouped[names].max().add_suffix("_high")]
-    return pd.concat([grouped["seed"].size().rename("seeds"), grouped["reached"].sum().astype(int), *parts],
-                     axis=1).reset_index()
+    counts = [grouped["kind"].first(), grouped["seed"].size().rename("seeds"), grouped["reached"].sum().astype(int)]
+    return pd.concat([*counts, *parts], axis=1).reset_index()
 
 
 def on_front(values: np.ndarray) -> np.ndarray:
@@ -71,25 +76,40 @@ def on_front(values: np.ndarray) -> np.ndarray:
 
 
 def trade_offs(found: StudyRuns) -> Part | None:
-    """The part of a report; None where fewer than two schemes have an accuracy."""
+    """The part of a report; None where no two schemes have an accuracy of one kind."""
     runs, target = measured(found), _target(found)
     table = told = summarised(runs).dropna(subset=["accuracy"])
-    if len(told) < 2:
+    if not told["kind"].duplicated().any():
         return None
     if target is not None:              # by how much the last round overshoots is no merit of a scheme
         table = summarised(runs.assign(accuracy=runs["accuracy"].astype(float).clip(upper=target))).loc[told.index]
     costs = [name for name in COSTS if table[name].notna().all() and table[name].any()]
-    table = table.assign(front=on_front(np.column_stack([-table["accuracy"], *(table[name] for name in costs)])))
-    series = table["series"].tolist()
-    equal = table[table["reached"] == table["seeds"]]
-    drawn = []
-    if target is None or len(equal) < len(table):
-        drawn = [front_figure(table, name, "accuracy", series) for name in costs]
-    if target is not None and len(equal) >= 2:
-        drawn += [front_figure(equal, x, y, series) for x, y in combinations(costs, 2)]
+    if "virtual_s" in costs and all(_ended_by_time(m) for m in found.members):
+        costs.remove("virtual_s")       # it is what they were given, and no cost
+    if not costs:
+        return None
+    series, kinds = table["series"].tolist(), list(dict.fromkeys(table["kind"]))
+    table = pd.concat([mine.assign(front=on_front(np.column_stack([-mine["accuracy"], *(mine[c] for c in costs)])))
+                       for _, mine in table.groupby("kind", sort=False)]).loc[table.index]
+    equal, drawn = table[table["reached"] == table["seeds"]], list[Figure]()
+    for kind, mine in table.groupby("kind", sort=False):
+        there = equal[equal["kind"] == kind]
+        figures = []
+        if len(mine) >= 2 and (target is None or len(there) < len(mine)):
+            figures = [front_figure(mine, name, "accuracy", series) for name in costs]
+        if target is not None and len(there) >= 2:
+            figures += [front_figure(there, x, y, series) for x, y in combinations(costs, 2)]
+        drawn += figures if len(kinds) == 1 else [
+            replace(f, key=f"{slug(str(kind))}-{f.key}", title=f"{f.title} ({kind} accuracy)") for f in figures]
     return Part("tradeoffs", "The costs of accuracy", drawn, text=_text(table, equal, target, "joules" in costs),
                 tables=[("Means over the seeds; on the front: no other scheme beats it in all of these at once",
                          _shown(table.assign(accuracy=told["accuracy"]), costs, target is not None))])
+
+
+def _ended_by_time(member: StudyMember) -> bool:
+    """True if the virtual time of its scenario ended the run."""
+    limit = member.stop.get("virtual_time")
+    return limit is not None and member.summary["virtual_seconds"] >= duration_ns(limit) / 1e9
 
 
 def _target(found: StudyRuns) -> float | None:
@@ -103,6 +123,8 @@ def _text(table: pd.DataFrame, equal: pd.DataFrame, target: float | None, joules
     text = ("A point is a scheme, the mean over its seeds, with lines from the least to the largest. Filled points, "
             "joined by the stepped line, are on the front: a scheme is on it if no other scheme is better in one "
             "measure and at least as good in the other.")
+    if table["kind"].nunique() > 1:
+        text += " Only schemes whose accuracies are of one kind are compared: two kinds are different measures."
     if joules:
         text += " Joules are those of computing, sending and receiving, of all nodes; idling is left out."
     if target is not None:
@@ -267,5 +289,5 @@ def scheme_marks(series: list[str], shown: list[str]) -> tuple[alt.Color, alt.Sh
 
 def _shown(table: pd.DataFrame, costs: list[str], target: bool) -> pd.DataFrame:
     found = table[["series", "seeds", *(["reached"] if target else []), "accuracy", *costs, "front"]].round(
-        {"accuracy": 4, "virtual_s": 2, "mb": 3, "joules": 1}).sort_values("virtual_s")
+        {"accuracy": 4, "virtual_s": 2, "mb": 3, "joules": 1}).sort_values(costs[0])
     return found.rename(columns={"series": "scheme", **COSTS, "front": "on the front"})

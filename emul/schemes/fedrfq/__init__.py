@@ -267,4 +267,4 @@ SCHEME = Scheme(
                            **{name: _faulty(fault) for name, fault in FAULTS.items()}}},
     places={"server": "server"}, decides="server",
     timeouts=("view_timeout_s", "round_timeout_s", "upload_deadline_s", "result_timeout_s"), check=check,
-    analysis=analysis, example=EXAMPLE)
+    analysis=analysis, accuracy="personal", example=EXAMPLE)

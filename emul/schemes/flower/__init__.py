@@ -201,4 +201,4 @@ stop: {rounds: 3}
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=messages.MESSAGES, timeouts=("timeout_s",),
-    check=check, warn=warn, example=EXAMPLE)
+    check=check, warn=warn, accuracy=lambda p: "app" if p.evaluate == "app" else "global", example=EXAMPLE)

@@ -306,4 +306,4 @@ SCHEME = Scheme(
     params=Params, roles={"server": server, "cloud": cloud, "kgc": kgc, "client": client},
     messages=(*key_centre.MESSAGES, Global, Upload, Blinded, Median, Scaled, Padded, Weights, Exchange),
     places={"cloud": "server[1]", "kgc": "server[2]"}, stateless=("client",),
-    timeouts=("deadline_s", "server_timeout_s"), audits=True, check=check, example=EXAMPLE)
+    timeouts=("deadline_s", "server_timeout_s"), audits=True, check=check, accuracy="personal", example=EXAMPLE)

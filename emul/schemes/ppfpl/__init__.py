@@ -267,4 +267,4 @@ SCHEME = Scheme(
     behaviours={"client": {"no_align": no_align, **{name: _faulty(fault) for name, fault in FAULTS.items()}}},
     places={"aggregator": "server[0]", "verifier": "server[1]", "kgc": "server[2]", "client": "client"},
     decides="aggregator", deterministic=repeats, timeouts=("upload_deadline_s", "server_timeout_s"), check=check,
-    example=EXAMPLE)
+    accuracy="personal", example=EXAMPLE)
