@@ -402,7 +402,8 @@ def test_the_page_has_the_badge_every_network_and_why_a_scheme_cannot_run(folder
 
 
 def test_without_intervals_no_bars_are_drawn_and_none_is_counted() -> None:
-    known = pd.DataFrame([{"network": "lan", "scheme": name, "accuracy_of": "global", "time": value, "time_low": value - 1,
+    known = pd.DataFrame([{"network": "lan", "scheme": name, "accuracy_of": "global", "time": value,
+                           "time_low": value - 1,
                            "time_high": value + 1, "reached": 3, "seeds": 3}
                           for name, value in (("a", 10.0), ("b", 12.0))])
     marks = [[layer["mark"]["type"] for layer in dots(table, "time", ["lan"], ["a", "b"]).spec()["layer"]]
