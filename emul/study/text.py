@@ -129,7 +129,7 @@ def latex(c: Comparison) -> str:
 
 
 def tabular(rows: Sequence[Sequence[str]], comment: str) -> str:
-    """A table for LaTeX with booktabs, of cells that are `escaped`, heads in its first row.
+    r"""A table for LaTeX with booktabs, of cells that are `escaped`, heads in its first row.
 
     >>> print(tabular([["scheme", "time, s"], [escaped("top_k"), r"5 $\pm$ 1"]], "5 %").replace(chr(92), "/"))
     % needs the package booktabs; 5 %
