@@ -50,7 +50,7 @@ class _Learning:
 
     @property
     def _of(self) -> str:
-        """What the accuracy is of, in words; "": the series say it, or nobody knows."""
+        """The kind of the accuracy, in words; "": the series say it, or nobody knows."""
         raise NotImplementedError
     def accuracy(self, against: Against = "time") -> alt.TopLevelMixin:
         """Accuracy after each round, against virtual time, bytes sent until then, or rounds. Raises NothingToPlot."""

@@ -65,7 +65,7 @@ def _default(field: str, value: object) -> str:
 
 
 def _accuracy(scheme: Scheme[object]) -> str:
-    """What its accuracy is of: "global, personal with personal: true"."""
+    """The kinds of its accuracy: "global, personal with personal: true"."""
     return ", ".join(f"{of} with {given.lower()}" if given else of for given, of in scheme.accuracies().items())
 
 

@@ -42,7 +42,7 @@ def incomplete(summary: PlainMapping) -> str | None:
 
 
 def in_words(kind: str | None) -> str:
-    """What an accuracy is of (`emul.roles.evaluation.KINDS`) as tables and figures show it; "": a run of before emul
+    """The kind of an accuracy (`emul.roles.evaluation.KINDS`) as tables and figures show it; "": a run of before emul
     said it.
 
     >>> in_words("global_per_client"), in_words(None)

@@ -10,7 +10,7 @@ from emul.wire import Vector
 Evaluate = Callable[[Vector], dict[str, float]]         # off the clock
 
 AccuracyOf = Literal["global", "peers", "personal", "clusters", "app"]
-"""What a scheme's `accuracy` is of. Under `evaluation: {scope: per_client}` two of them are others, see `kind_of`."""
+"""The kinds of a scheme's `accuracy`. Under `evaluation: {scope: per_client}` two of them are others, see `kind_of`."""
 
 KINDS: dict[str, str] = {
     "global": "one model for all, on the whole test set",

@@ -87,8 +87,8 @@ class Scheme(Generic[P]):
     """True if a run comes out again value by value. False: the scheme draws randomness of its own, as CKKS does."""
 
     accuracy: AccuracyOf | Literal["none"] | Callable[[P], AccuracyOf] | None = None
-    """What `accuracy` is of (`emul.roles.evaluation.KINDS`); "none": it has none. None: of the global model where a
-    server decides, else of peers' own ones. Who reports with `evaluate=node.task.evaluate_own` says "personal"."""
+    """The kind of `accuracy` (`emul.roles.evaluation.KINDS`); "none": it has none. None: of the global model where a
+    server decides, else of peers' own ones. With `evaluate=node.task.evaluate_own` it is "personal"."""
 
     results: Sequence[type] = ()
     """Dataclasses and failures that `compute(..., volatile=True)` gives: they are kept by their names."""
@@ -187,13 +187,13 @@ class Scheme(Generic[P]):
         return sorted(node for role in chosen for node in roles.get(role, []))
 
     def accuracy_of(self, params: P) -> AccuracyOf | Literal["none"]:
-        """What `accuracy` is of in a run with these parameters."""
+        """The kind of `accuracy` in a run with these parameters."""
         if callable(self.accuracy):
             return self.accuracy(params)
         return self.accuracy or ("global" if self.decides in (None, "server") and "server" in self.roles else "peers")
 
     def accuracies(self) -> dict[str, str]:
-        """"" -> what `accuracy` is of by default; "personal: True" -> what it is of with that, where it is another."""
+        """"" -> the kind of `accuracy` by default; "personal: True" -> its kind with that, where it is another."""
         if not callable(self.accuracy):
             return {"": self.accuracy_of(cast(P, None))}
         default: dict[str, Any] = {f.name: f.default for f in fields(self.params)}

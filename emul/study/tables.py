@@ -112,7 +112,7 @@ def result(study: Path, cell: Cell, summary: PlainDict) -> PlainDict:
 
 
 def kinds_of(results: pd.DataFrame) -> dict[str, str]:
-    """Scheme -> what its accuracy is of, of those that have one."""
+    """Scheme -> the kind of its accuracy, of those that have one."""
     known = results.dropna(subset=["accuracy"])
     return dict(zip(map(str, known["scheme"]), map(str, known["accuracy_of"]), strict=True))
 

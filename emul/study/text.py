@@ -36,7 +36,7 @@ def _kind(kind: str) -> str:
 
 
 def _apart(c: Comparison) -> str:
-    """Which schemes are not compared, and why."""
+    """The schemes that are not compared, and the reason."""
     said = [f"{_kind(kind) or 'no known '}accuracy of {_and(schemes)}" + (f" ({KINDS[kind]})" if kind in KINDS else "")
             for kind, schemes in c.kinds().items()]
     return (f"Not compared with one another: {'; '.join(said)}. These are different measures, so neither they nor what "
@@ -105,7 +105,7 @@ def comparison(c: Comparison) -> str:
 
 
 def _target(c: Comparison) -> str:
-    """What is to be reached: the accuracy that a scheme reports, of whatever kind that is."""
+    """The goal: the accuracy that a scheme reports, of whatever kind that is."""
     by_kind = {kind: c.targets[scheme] for kind, schemes in c.kinds().items() for scheme in schemes
                if scheme in c.targets}
     if not by_kind:

@@ -83,7 +83,7 @@ def knowing(found: StudyRuns) -> list[str]:
 
 
 def kinds_of(found: StudyRuns) -> list[str]:
-    """What accuracies of its runs are of, in words; "": of a run of before emul said it."""
+    """The kinds of accuracy of its runs, in words; "": of a run of before emul said it."""
     return list(dict.fromkeys(in_words(m.summary.get("accuracy_of")) for m in found.members
                               if m.summary["accuracy"] is not None))
 
