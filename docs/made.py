@@ -120,9 +120,11 @@ def _mentioned(name: str) -> list[str]:
 
 
 def _index(names: list[str]) -> str:
-    rows = [(f"[{name}](scheme-{name}.md)", _marked(_title(name)), _accuracy(schemes.find(name))) for name in names]
+    found = {name: schemes.find(name) for name in names}
+    rows = [(f"[{name}](scheme-{name}.md)", _marked(_title(name)), _accuracy(one), _marked(one.protects or "nothing"))
+            for name, one in found.items()]
     toctree = ["```{toctree}", ":hidden:", "", *(f"scheme-{name}" for name in names), "```"]
-    return "\n".join(["# All schemes", "", *_table(("scheme", "what it is", "accuracy of"), rows), "",
+    return "\n".join(["# All schemes", "", *_table(("scheme", "what it is", "accuracy of", "protects"), rows), "",
                       "*Accuracy of*: " + "; ".join(f"`{of}`: {what}" for of, what in KINDS.items())
                       + ". A comparison ranks no kind against another.", "", *toctree, ""])
 

@@ -290,13 +290,22 @@ def test_check_asks_the_scheme_about_its_parameters(emul: Shell) -> None:
     assert "is not wanted" in said.err
 
 
-def test_schemes_lists_names_heads_roles_and_parameters(emul: Shell) -> None:
+def test_schemes_lists_names_with_a_line_and_tells_all_about_one(emul: Shell) -> None:
     said = emul("schemes", "--plugin", "failing")
     assert said.code == 0
     lines = said.out.splitlines()
-    place = lines.index("failing: A scheme with a bug.")
-    assert lines[place + 1] == "    roles: server at server[0], client; parameters: grumble"
+    assert "failing: A scheme with a bug." in lines
     assert any(line.startswith("fedavg: FedAvg with ") for line in lines)
+    said = emul("schemes", "secagg")
+    assert said.code == 0
+    assert said.out.startswith("secagg: Secure aggregation by double masking. Bonawitz et al., CCS 2017, figure 4.\n")
+    assert "Protects: a client's update from the server and fewer than t colluding clients" in said.out
+    assert "  threshold = none: t, shares that give a secret" in said.out
+    assert "  adversary = semi_honest: semi_honest | active\n" in said.out
+    said = emul("schemes", "adpsgd")
+    assert "Protects: nothing." in said.out
+    assert "  timeout = 10 s: the time that an answer is waited for" in said.out
+    assert emul("schemes", "secag").err == 'unknown scheme "secag"; did you mean "secagg"?\n'
 
 
 def test_profile_writes_what_a_scenario_can_use(emul: Shell) -> None:
@@ -332,8 +341,9 @@ def test_new_scheme_says_what_it_has_written_and_how_to_run_it(emul: Shell) -> N
     said = emul("new-scheme", "mine", "--dir", "sub")
     assert said.code == 0
     assert said.out.splitlines() == ["written: sub/mine.py", "written: sub/mine.yaml", "written: sub/test_mine.py",
-                                     "run it:  cd sub && emul run mine.yaml --plugin mine"]
-    assert emul("new-scheme", "mine").out.splitlines()[-1] == "run it:  emul run mine.yaml --plugin mine"
+                                     "run it:  cd sub && emul run mine.yaml --plugin mine",
+                                     "test it:  pip install pytest && cd sub && python -m pytest test_mine.py"]
+    assert emul("new-scheme", "mine").out.splitlines()[-2] == "run it:  emul run mine.yaml --plugin mine"
 
 
 def test_version_and_help(emul: Shell) -> None:

@@ -346,7 +346,8 @@ def _values(f: FaultRule, base: Path) -> list[Fault]:
     if f.behave is not None and f.node is not None:
         return [Behaviour(f.node, f.behave, *(f.rounds or (None, None)))]
     if f.drop and f.node is not None and f.stage is not None:
-        return [DropOut(f.node, f.stage, *(f.rounds or (None, None)), None if f.drop is True else f.drop.p)]
+        first, last = f.rounds or (None, None)
+        return [DropOut(f.node, f.stage, first, last, None if f.drop is True else f.drop.p)]
     assert f.at is not None
     inflight = cast(InFlight, f.inflight or "drop")
     if f.partition is not None:

@@ -25,9 +25,6 @@ from emul.base.streams import generator
 from emul.network.rules import MARK
 from emul.scenario.churn import (
     Absence,
-    Availability,
-    Churn,
-    Days,
     OwnAvailability,
     OwnChurn,
     absence_document,
@@ -56,7 +53,7 @@ class ClientGroup:
     device: Weights | None = None
     battery_j: float | None = None
     link: Weights | None = None
-    absence: Churn | Availability | Days | None = None
+    absence: Absence | None = None
 
     @property
     def mark(self) -> str:
@@ -160,7 +157,7 @@ def group_values(rules: Sequence[ClientGroupRule], base: Path) -> list[ClientGro
                         _absence(rule, base)) for rule in rules]
 
 
-def _absence(rule: ClientGroupRule, base: Path) -> Churn | Availability | Days | None:
+def _absence(rule: ClientGroupRule, base: Path) -> Absence | None:
     mark = MARK + rule.name
     if rule.churn is not None:
         return churn_value(rule.churn, mark)

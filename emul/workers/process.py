@@ -22,6 +22,7 @@ sends for an ended run carries that run's number and is thrown away.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import select
@@ -92,6 +93,7 @@ def main(text: str) -> None:
     import torch
 
     torch.set_num_threads(1)
+    atexit._clear()                     # those of the fork server and of torch, which may hang in a forked process
     context = told.transport.context()
     ending = Ending(told.watched)
     if ending.come():
@@ -115,7 +117,20 @@ def main(text: str) -> None:
     except BaseException as e:
         control.send_multipart([b"Z", _told(e).encode()])
         time.sleep(0.2)                 # for ZeroMQ to send it: the context cannot be closed under the I/O thread
-    os._exit(0)                         # not through the exit handlers of a forked torch
+    _run_exit_handlers()
+    os._exit(0)
+
+
+def _run_exit_handlers() -> None:
+    """Call the handlers that roles, apps and libraries have registered in this process: `atexit`, and the semaphores
+    of multiprocessing (tqdm has one), which would else be reported as leaked when the run is over."""
+    atexit._run_exitfuncs()
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None:
+        util._run_finalizers()          # of this process alone: each knows the process that made it
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):      # closed by a role, or by who reads it
+            stream.flush()
 
 
 def _told(error: BaseException) -> str:

@@ -117,3 +117,44 @@ def test_a_killed_coordinator_leaves_no_worker_and_no_socket(endless: subprocess
     assert until(lambda: not any(map(alive, processes)), 8), [p for p in processes if alive(p)]
     assert (tmp_path / "endless-echo_scheme-1" / "INCOMPLETE").exists()
     assert not list((tmp_path / "t").glob("emul-*"))
+
+
+LEAVING = """
+import atexit
+import multiprocessing
+from dataclasses import dataclass
+from pathlib import Path
+
+from emul.roles import Node, Scheme
+
+LOCKS = []
+
+
+@dataclass(frozen=True)
+class Params:
+    pass
+
+
+async def client(node: Node, p: Params) -> None:
+    LOCKS.append(multiprocessing.RLock())
+    atexit.register(Path(f"left-{node.name}").touch)
+    async for round_ in node.rounds():
+        with round_:
+            await node.sleep(1)
+
+
+SCHEME = Scheme(params=Params, roles={"client": client}, example="")
+"""
+
+
+def test_workers_run_what_roles_have_registered_for_the_end(tmp_path: Path) -> None:
+    """tqdm and others keep a lock of multiprocessing: its tracker warned of leaked semaphores after a good run."""
+    (tmp_path / "leaving.py").write_text(LEAVING)
+    (tmp_path / "s.yaml").write_text("{emul: 1, name: s, seed: 1, topology: {generator: star, clients: 2}, "
+                                     "task: {data: {set: digits}, model: logistic, solver: {sgd: {lr: 0.1, steps: 1}}}, "
+                                     "compute: {mode: zero}, schemes: [leaving], stop: {rounds: 1}}")
+    done = subprocess.run([sys.executable, "-m", "emul", "run", "s.yaml", "--plugin", "leaving", "--workers", "2",
+                           "--quiet"], cwd=tmp_path, text=True, capture_output=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "leaked" not in done.stderr
+    assert {path.name for path in tmp_path.glob("left-*")} == {"left-client1", "left-client2"}
