@@ -151,7 +151,7 @@ def test_workers_run_what_roles_have_registered_for_the_end(tmp_path: Path) -> N
     """tqdm and others keep a lock of multiprocessing: its tracker warned of leaked semaphores after a good run."""
     (tmp_path / "leaving.py").write_text(LEAVING)
     (tmp_path / "s.yaml").write_text("{emul: 1, name: s, seed: 1, topology: {generator: star, clients: 2}, "
-                                     "task: {data: {set: digits}, model: logistic, solver: {sgd: {lr: 0.1, steps: 1}}}, "
+                                     "task: {data: {set: digits}, model: logistic, solver: {sgd: {lr: 1, steps: 1}}}, "
                                      "compute: {mode: zero}, schemes: [leaving], stop: {rounds: 1}}")
     done = subprocess.run([sys.executable, "-m", "emul", "run", "s.yaml", "--plugin", "leaving", "--workers", "2",
                            "--quiet"], cwd=tmp_path, text=True, capture_output=True, check=False, timeout=120)
