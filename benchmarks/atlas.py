@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -50,13 +51,14 @@ TARGET, BASE, SEEDS, FIRST = 0.93, "fedavg", (0, 1, 2), "lan"
 DROPOUT = "20 % dropout"                # the change of rows whose scenario was edited; "" for all others
 HARMS = ("neither", "attackers", "dropout", "both")     # of the rows of `ATTACKED`, by the values of their grid
 COLUMNS = [*AGAIN, "network", "change", *METRICS, "last", "rounds", "rounds_failed", "sent", "lost", "phases",
-           "oracle_waits"]
+           "oracle_waits", "accuracy_of"]
 # `emul verify` takes `bytes` and `accuracy` of a table for those of the whole run. A run ends with the round that is
 # under way when the network's time is over, and `measure` does not count that round.
 IN_FILE = {"bytes": "mb_to_target", "sent": "bytes", "accuracy": "accuracy_in_time", "last": "accuracy"}
 UNASKED = {"heavy_hitters": "It counts, and has no model.", "histogram": "It counts, and has no model.",
            "ddp": "Its rounds are single steps; it has not been run here yet.",
            "flower": "It needs an app: `emul suite --flower APP` runs one."}
+FREE = ("split", "splitfed", "mp_dp", "mp_cdp", "mp_dp_naive")  # their computations have labels without a price
 SECURE = ("secagg", "secagg_plus", "ccesa", "lightsecagg", "fastsecagg", "swiftagg_plus")
 ROBUST = ("krum", "median", "trimmed_mean", "foolsgold")
 LATE = ("fedasync", "fedbuff", "fedat")
@@ -85,7 +87,8 @@ def _row(run: Path, summary: Mapping[str, Any], row: Mapping[str, str]) -> dict[
     return {"network": row["scenario"].partition("-")[2], **{metric: values.get(metric) for metric in METRICS},
             "last": row["accuracy"], "rounds": summary["rounds"], "rounds_failed": summary["rounds_failed"],
             "sent": summary["bytes_total"], "lost": summary["messages_lost"] / max(1, summary["messages_sent"]),
-            "phases": json.dumps(summary["bytes_by_type"]), "oracle_waits": sum(summary["oracle_waits"].values())}
+            "phases": json.dumps(summary["bytes_by_type"]), "oracle_waits": sum(summary["oracle_waits"].values()),
+            "accuracy_of": summary["accuracy_of"]}
 
 
 def _plain_sets(row: Mapping[str, str]) -> str:
@@ -118,7 +121,9 @@ def kept_attacked(done: Path, file: Path = ATTACKED) -> None:
     """Into a file, the rows of a table of `emul sweep --done` of `HARMED`."""
     found = pd.read_csv(done, dtype=str, keep_default_na=False).assign(file=HARMED.relative_to(ROOT).as_posix())
     found = found.sort_values(["scheme", "values", "seed"])
-    found[[*AGAIN, "accuracy", "rounds", "rounds_failed", "virtual_s", "bytes"]].to_csv(
+    found["accuracy_of"] = [registry.find(name).accuracy_of(SimpleNamespace(**json.loads(parameters)))
+                            for name, parameters in zip(found["scheme"], found["parameters"], strict=True)]
+    found[[*AGAIN, "accuracy", "accuracy_of", "rounds", "rounds_failed", "virtual_s", "bytes"]].to_csv(
         file, index=False, lineterminator="\n")
 
 
@@ -197,6 +202,7 @@ def results(found: pd.DataFrame, schemes: Sequence[str], networks: Sequence[str]
     values: dict[tuple[str, str, str], dict[int, float]] = {}
     ended: dict[tuple[str, str], list[int]] = {}
     knowing: dict[tuple[str, str], int] = {}
+    kinds = {str(name): str(kind) for name, kind in zip(found["scheme"], found["accuracy_of"], strict=True)}
     for (network, scheme), mine in found.groupby(["network", "scheme"], sort=False):
         if scheme not in schemes or network not in networks or (complete and len(mine) < len(SEEDS)):
             continue
@@ -209,7 +215,8 @@ def results(found: pd.DataFrame, schemes: Sequence[str], networks: Sequence[str]
                                                                                    strict=True)}
     values = {key: own for key, own in values.items() if own}
     return SuiteResults(list(networks), list(schemes), list(SEEDS), baseline, dict.fromkeys(networks, TARGET), values,
-                        ended, knowing, list(missing), pd.DataFrame(),
+                        ended, {name: kinds[name] for name in schemes if name in kinds}, knowing, list(missing),
+                        pd.DataFrame(),
                         [name for name in schemes if name in lossless()])
 
 
@@ -260,14 +267,19 @@ def atlas(found: pd.DataFrame, names: Sequence[str]) -> str:
         purpose, page = known.get(name) or known.get(registry.find(name).of, ("", ""))
         lines.append([
             f"[{name}]({page})" if page else name, purpose, needs(name),
-            f"{len(there)} of {len(plain)}" if len(plain) else "", _interval(list(there["time"])),
+            kind_of(plain), f"{len(there)} of {len(plain)}" if len(plain) else "", _interval(list(there["time"])),
             _interval(list(there["bytes"])), _interval(list(there["joules"].dropna()), 1e3),
             _interval(list(100 * plain["accuracy"].dropna())), phases(plain),
             _interval(list(100 * dropped["accuracy"].dropna())),
             _interval([100 * failed / max(1, failed + rounds) for failed, rounds in
                        zip(dropped["rounds_failed"], dropped["rounds"], strict=True)])])
-    return markdown(["scheme", "what for", "places", "reached", "time, s", "MB", "kJ", "accuracy, %",
+    return markdown(["scheme", "what for", "places", "accuracy of", "reached", "time, s", "MB", "kJ", "accuracy, %",
                      "bytes by phase, kB a round", "accuracy under dropout, %", "rounds lost under dropout, %"], lines)
+
+
+def kind_of(rows: pd.DataFrame) -> str:
+    """The kind of accuracy of runs of one scheme, as they were made."""
+    return ", ".join(dict.fromkeys(rows["accuracy_of"].dropna()))
 
 
 def phases(rows: pd.DataFrame) -> str:
@@ -292,12 +304,14 @@ def by_network(found: pd.DataFrame, networks: Sequence[str]) -> str:
         for name, mine in plain[plain["network"] == network].groupby("scheme"):
             there = mine.dropna(subset=["time"])
             mark = "*" if mine["oracle_waits"].sum() else ""
-            lines.append([network, f"{name}{mark}", f"{len(there)} of {len(mine)}", _interval(list(there["time"])),
-                          _interval(list(there["bytes"])), _interval(list(there["joules"].dropna()), 1e3),
+            lines.append([network, f"{name}{mark}", kind_of(mine), f"{len(there)} of {len(mine)}",
+                          _interval(list(there["time"])), _interval(list(there["bytes"])),
+                          _interval(list(there["joules"].dropna()), 1e3),
                           _interval(list(100 * mine["accuracy"].dropna())),
                           f"{int(mine['rounds_failed'].sum())} of "
                           f"{int(mine['rounds_failed'].sum() + mine['rounds'].sum())}"])
-    return markdown(["network", "scheme", "reached", "time, s", "MB", "kJ", "accuracy, %", "rounds lost"], lines)
+    return markdown(["network", "scheme", "accuracy of", "reached", "time, s", "MB", "kJ", "accuracy, %",
+                     "rounds lost"], lines)
 
 
 def unable(found: Sequence[RefusedScheme], networks: Sequence[str]) -> str:
@@ -334,9 +348,12 @@ def winners(found: pd.DataFrame, networks: Sequence[str]) -> str:
     names, there = compared(found, networks)
     if len(there) < 2 or len(names) < 2:
         return "*Fewer than two networks have two schemes on all seeds.*"
-    names = [name for name in names if name not in lossless()]
+    free = [name for name in names if name in FREE]
+    names = [name for name in names if name not in lossless() and name not in FREE]
     head = (f"{len(names)} schemes have all {len(SEEDS)} seeds on {', '.join(there)}: "
-            f"{', '.join(f'`{name}`' for name in names)}.")
+            f"{', '.join(f'`{name}`' for name in names)}."
+            + (f" Not among them: {', '.join(f'`{name}`' for name in free)}, whose computations cost nothing here."
+               if free else ""))
     said = suite_text.answer(results(found[found["change"] == ""], names, there, complete=True))
     return "\n\n".join([head, *said])
 
@@ -352,8 +369,9 @@ def compared(found: pd.DataFrame, networks: Sequence[str]) -> tuple[list[str], l
 
 
 def against(found: pd.DataFrame, group: Sequence[str], metric: str, networks: Sequence[str],
-            baseline: str = BASE) -> str:
-    """Markdown: by network the differences of a group to the baseline, seed by seed, with p by Holm in the group."""
+            baseline: str = BASE, settled: str = "settled") -> str:
+    """Markdown: by network the differences of a group to the baseline, seed by seed, with p by Holm in the group.
+    settled: the head of the last column."""
     r = results(found[found["change"] == ""], [baseline, *group], networks, baseline=baseline, complete=True)
     frame = r.frames()["differences"]
     scale, unit = (100, "points") if metric == "accuracy" else (1, METRICS[metric][0])
@@ -365,7 +383,7 @@ def against(found: pd.DataFrame, group: Sequence[str], metric: str, networks: Se
                       "yes" if known and row.p_holm < 0.05 else "no"])
     if not lines:
         return "*No runs yet.*"
-    return markdown(["network", "scheme", "seeds", f"difference to {baseline}, {unit}", "settled"], lines)
+    return markdown(["network", "scheme", "seeds", f"difference to {baseline}, {unit}", settled], lines)
 
 
 def accuracies(found: pd.DataFrame, scheme: str, harm: str) -> pd.Series[float]:
@@ -385,22 +403,33 @@ def harmed(found: pd.DataFrame) -> str:
     for name in dict.fromkeys([BASE, *sorted(found["scheme"].unique())]):
         lines.append([name, *(cell for harm in HARMS for cell in (
             _interval(list(accuracies(found, name, harm))),
-            "" if name == BASE else _interval(apart(found, name, harm))))])
+            "" if name == BASE or name not in comparable(found) else _interval(apart(found, name, harm))))])
     return markdown(["scheme", *(cell for harm in HARMS for cell in (
         f"{harm}: accuracy, %", f"more than {BASE}, points"))], lines)
 
 
+def comparable(found: pd.DataFrame) -> list[str]:
+    """The schemes whose accuracies are of the same kind as those of `BASE`, without it."""
+    kinds = found.groupby("scheme")["accuracy_of"].first()
+    return sorted(kinds[kinds == kinds[BASE]].index.drop(BASE))
+
+
 def harms_said(found: pd.DataFrame) -> str:
-    """Paragraphs: by harm how robust schemes compare with `BASE`, then how `LATE` do."""
-    names = sorted({*found["scheme"]} - {BASE})
+    """Paragraphs: by harm how robust schemes compare with `BASE`, then how `LATE` do, then who is not compared."""
+    names = comparable(found)
+    left = found[~found["scheme"].isin([BASE, *names])].groupby("scheme")["accuracy_of"].first()
     groups = {"": [name for name in names if name not in LATE], "Asynchronous schemes. ": [*LATE]}
     when = {"neither": "Without attackers and dropout", "attackers": "With attackers", "dropout": "With dropout",
             "both": "With both"}
     sides = {harm: settled_sides(found, names, harm) for harm in HARMS}
-    return "\n\n".join(
+    said = [
         f"{head}{when[harm]} `{BASE}` has {_interval(list(accuracies(found, BASE, harm)))} %. "
         + _sides(found, {name: side for name, side in sides[harm].items() if name in group}, harm)
-        for head, group in groups.items() for harm in HARMS)
+        for head, group in groups.items() for harm in HARMS]
+    if len(left):
+        said.append(f"Not compared with `{BASE}`, whose accuracy is global: "
+                    + ", ".join(f"`{name}` ({kind})" for name, kind in left.items()) + ".")
+    return "\n\n".join(said)
 
 
 def settled_sides(found: pd.DataFrame, names: Sequence[str], harm: str) -> dict[str, str]:
@@ -423,10 +452,10 @@ def cheapest(found: pd.DataFrame, group: Sequence[str], networks: Sequence[str])
     for network in networks:
         cells = [network, str(sum((network, name) in r.ended for name in group))]
         for metric in COSTS:
-            ranked = r.ranked(metric, network)
+            ranked = r.ranked(metric, network, "global")
             if ranked:
                 sure = {True: "settled", False: "not settled", None: "not asked"}[
-                    suite_text.settled(r, metric, network)]
+                    suite_text.settled(r, metric, network, "global")]
                 unit = 1e3 if metric == "joules" else 1
                 of = len(r.of(metric, network, ranked[0]))
                 cells.append(f"`{ranked[0]}`: {_interval(list(r.of(metric, network, ranked[0]).values()), unit)}"
@@ -447,8 +476,8 @@ def filled(page: str, found: pd.DataFrame, without: Sequence[RefusedScheme], att
     blocks = {"atlas": atlas(found, asked()), "networks": by_network(found, networks),
               "unable": unable(without, networks), "missing": missing(found, without, networks),
               "winners": winners(found, networks), "secure": cheapest(found, SECURE, networks), "robust": robust,
-              "late": against(found, LATE, "time", networks), "harmed": harmed(attacked),
-              "harms": harms_said(attacked)}
+              "late": against(found, LATE, "time", networks, settled="settled for these deadlines"),
+              "harmed": harmed(attacked), "harms": harms_said(attacked)}
     for name, content in blocks.items():
         page = replaced(page, name, content)
     return page

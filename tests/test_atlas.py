@@ -45,7 +45,8 @@ def test_the_rows_are_runs_of_networks_of_this_suite(found: pd.DataFrame) -> Non
 
 def rows(*runs: tuple[str, str, list[float]], **more: Any) -> pd.DataFrame:
     """Runs (network, scheme, seconds on seeds 0, 1, ...); a negative number: the target was not reached."""
-    return pd.DataFrame([{"network": network, "scheme": scheme, "seed": seed, "change": "", "oracle_waits": 0,
+    return pd.DataFrame([{"network": network, "scheme": scheme, "seed": seed, "change": "",
+                          "oracle_waits": 0, "accuracy_of": "global",
                           "rounds": 4, "rounds_failed": 1, "accuracy": 0.9, "joules": None, "bytes": None,
                           "time": value if value > 0 else None, "phases": json.dumps({"Update": 8000, "Model": 2000}),
                           **more} for network, scheme, values in runs for seed, value in enumerate(values)])
@@ -101,8 +102,21 @@ def test_runs_under_attack_are_all_of_their_scenario_with_eight_seeds() -> None:
     assert set(found["file"]) == {"scenarios/atlas_robust.yaml"}
 
 
+def test_personal_accuracies_are_marked_and_not_compared_with_global_ones(found: pd.DataFrame) -> None:
+    attacked = atlas.read_attacked()
+    marked = {*found.loc[found["accuracy_of"] == "personal", "scheme"], "pbfl"}
+    assert {"fedprox", "fesem", "local"} <= marked
+    assert set(attacked.loc[attacked["accuracy_of"] == "personal", "scheme"]) == {"pbfl"}
+    assert not {"pbfl", "rfca"} & {*atlas.comparable(attacked)}
+    said = atlas.harms_said(attacked)
+    assert said.endswith("Not compared with `fedavg`, whose accuracy is global: `pbfl` (personal), `rfca` (cluster).")
+    kinds = atlas.results(found[found["change"] == ""], ["fedavg", "fedprox", "ifca"], ["lan"]).kinds()
+    assert kinds == {"global": ["fedavg"], "personal": ["fedprox"], "cluster": ["ifca"]}
+
+
 def test_differences_under_attack_are_paired_and_settled_by_holm() -> None:
-    found = pd.DataFrame([{"scheme": scheme, "harm": "attackers", "seed": seed, "accuracy": value / 100}
+    found = pd.DataFrame([{"scheme": scheme, "harm": "attackers", "accuracy_of": "global", "seed": seed,
+                           "accuracy": value / 100}
                           for scheme, values in (("fedavg", (10, 20, 30)), ("median", (50, 61, 72)),
                                                  ("krum", (5, 14, 23)), ("foolsgold", (60, 20, 0)))
                           for seed, value in enumerate(values)])

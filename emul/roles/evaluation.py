@@ -9,27 +9,27 @@ from emul.wire import Vector
 
 Evaluate = Callable[[Vector], dict[str, float]]         # off the clock
 
-AccuracyOf = Literal["global", "peers", "personal", "clusters", "app"]
+AccuracyOf = Literal["global", "peer", "personal", "cluster", "app"]
 """The kinds of a scheme's `accuracy`. Under `evaluation: {scope: per_client}` two of them are others, see `kind_of`."""
 
 KINDS: dict[str, str] = {
     "global": "one model for all, on the whole test set",
     "global_per_client": "one model for all, on test samples that follow each client's labels: the mean over clients",
-    "peers": "each peer's own model, on the whole test set: the mean over peers",
+    "peer": "each peer's own model, on the whole test set: the mean over peers",
     "personal": "each client's own model, on its own test samples: the mean over clients",
-    "clusters": "of several models the one of least loss, on each cluster's or client's test samples: the mean",
+    "cluster": "of several models the one of least loss, on each cluster's or client's test samples: the mean",
     "app": "as a Flower app measures it",
 }
-_PER_CLIENT: dict[str, str] = {"global": "global_per_client", "peers": "personal"}
-ASKED = {"evaluate_own": "personal", "evaluate_best": "clusters"}     # of `node.task`
+_PER_CLIENT: dict[str, str] = {"global": "global_per_client", "peer": "personal"}
+ASKED = {"evaluate_own": "personal", "evaluate_best": "cluster"}     # of `node.task`
 
 
 def kind_of(of: str, scope: str) -> str:
     """The kind, of `KINDS`, under the scope of a scenario's evaluation. Accuracies of two kinds are two measures: they
     have other test samples or other models, so that no comparison ranks one against the other.
 
-    >>> kind_of("global", "global"), kind_of("global", "per_client"), kind_of("clusters", "per_client")
-    ('global', 'global_per_client', 'clusters')
+    >>> kind_of("global", "global"), kind_of("global", "per_client"), kind_of("cluster", "per_client")
+    ('global', 'global_per_client', 'cluster')
     """
     return _PER_CLIENT.get(of, of) if scope == "per_client" else of
 

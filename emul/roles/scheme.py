@@ -190,7 +190,7 @@ class Scheme(Generic[P]):
         """The kind of `accuracy` in a run with these parameters."""
         if callable(self.accuracy):
             return self.accuracy(params)
-        return self.accuracy or ("global" if self.decides in (None, "server") and "server" in self.roles else "peers")
+        return self.accuracy or ("global" if self.decides in (None, "server") and "server" in self.roles else "peer")
 
     def accuracies(self) -> dict[str, str]:
         """"" -> the kind of `accuracy` by default; "personal: True" -> its kind with that, where it is another."""

@@ -129,4 +129,4 @@ stop: {rounds: 3}
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=(Shared, Trained), timeouts=("deadline_s",),
-    check=check, accuracy=lambda p: "personal" if p.personal else "clusters", example=EXAMPLE)
+    check=check, accuracy=lambda p: "personal" if p.personal else "cluster", example=EXAMPLE)

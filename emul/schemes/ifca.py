@@ -122,4 +122,4 @@ stop: {rounds: 3}
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client},
     messages=(*clustered.MESSAGES, Chosen, *selecting.MESSAGES), stateless=("client",), timeouts=("deadline_s",),
-    honest=clustered.honest_update, knows_topology=by_plan, check=check, accuracy="clusters", example=EXAMPLE)
+    honest=clustered.honest_update, knows_topology=by_plan, check=check, accuracy="cluster", example=EXAMPLE)

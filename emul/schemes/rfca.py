@@ -112,4 +112,4 @@ stop: {rounds: 3}
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=(*clustered.MESSAGES, Choice),
     stateless=("client",), timeouts=("deadline_s",), honest=clustered.honest_update, check=check, warn=warn,
-    accuracy="clusters", example=EXAMPLE)
+    accuracy="cluster", example=EXAMPLE)

@@ -139,7 +139,7 @@ def test_fedprox_with_mu_0_is_fedavg_and_reports_the_global_model():
     assert pulled.summary["digest_model"] != fedavg.summary["digest_model"]
 
 
-@pytest.mark.parametrize(("scheme", "beside"), [("fedprox", "global"), ("fesem", "clusters")])
+@pytest.mark.parametrize(("scheme", "beside"), [("fedprox", "global"), ("fesem", "cluster")])
 def test_the_personal_models_accuracy_stands_beside_that_of_the_servers_where_it_is_asked_for(scheme: str, beside: str):
     server, own = run(scheme, 2), run(f"{scheme}, personal: true", 2)
     assert (server.summary["accuracy_of"], own.summary["accuracy_of"]) == (beside, "personal")

@@ -109,4 +109,4 @@ SCHEME = Scheme(
     behaviours={"client": {"scaled": _forging(forged.scaled), "flat_masks": _forging(forged.flat_masks),
                            "mixed": _forging(forged.mixed)}},
     places={"kdc": "kdc | server[1]"}, stateless=("client",), timeouts=("deadline_s", "dealer_timeout_s"),
-    honest=clustered.honest_update, check=check, warn=warn, analysis=analysis, accuracy="clusters", example=EXAMPLE)
+    honest=clustered.honest_update, check=check, warn=warn, analysis=analysis, accuracy="cluster", example=EXAMPLE)
