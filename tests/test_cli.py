@@ -294,7 +294,7 @@ def test_schemes_lists_names_with_a_line_and_tells_all_about_one(emul: Shell) ->
     said = emul("schemes", "--plugin", "failing")
     assert said.code == 0
     lines = said.out.splitlines()
-    assert "failing: A scheme with a bug." in lines
+    assert "failing: A scheme with a bug. [accuracy: global]" in lines
     assert any(line.startswith("fedavg: FedAvg with ") for line in lines)
     said = emul("schemes", "secagg")
     assert said.code == 0

@@ -41,6 +41,19 @@ def incomplete(summary: PlainMapping) -> str | None:
     return f"INCOMPLETE: until virtual time {found['until_s']:.3f} s, in round {found['round']}: {found['why']}"
 
 
+def epsilons(privacy: PlainMapping | None, of: str = "epsilon_in_total") -> str:
+    """The epsilons of a run (`emul.record.summary.privacy`) by observer; "": its scheme has none.
+
+    >>> epsilons({"epsilon_in_total": {"server": "unbounded", "client": 32.512}, "delta": 1e-5})
+    'server unbounded, client 32.5'
+    """
+    found = (privacy or {}).get(of) or {}
+    if found and {*found.values()} == {"unbounded"}:
+        return "unbounded"
+    return ", ".join(f"{who} {value if isinstance(value, str) else format(value, '.3g')}"
+                     for who, value in found.items())
+
+
 def in_words(kind: str | None) -> str:
     """The kind of an accuracy (`emul.roles.evaluation.KINDS`) as tables and figures show it; "": a run of before emul
     said it.

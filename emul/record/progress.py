@@ -16,7 +16,7 @@ from typing import Any, Protocol, TextIO
 
 from emul.base.plain import PlainMapping
 from emul.base.units import format_size
-from emul.record.marks import NOTE, in_words, marked, oracle_waits
+from emul.record.marks import NOTE, epsilons, in_words, marked, oracle_waits
 
 _TERMINAL_EVERY_S = 0.1
 _LINES_EVERY_S = 5.0
@@ -302,7 +302,8 @@ def rejections(summary: PlainMapping, most: int = 5) -> list[str]:
     return [*lines, f"{more:,} other message{'s were' if more > 1 else ' was'} rejected"] if more else lines
 
 
-_HEAD = ("scheme", "rounds", "failed", "accuracy", "of", "virtual time", "bytes", "lost", "real time")
+_HEAD = ("scheme", "rounds", "failed", "accuracy", "of", "epsilon in total", "virtual time", "bytes", "lost",
+         "real time")
 
 
 def table(summaries: Sequence[PlainMapping]) -> str:
@@ -328,7 +329,7 @@ def _cells(s: PlainMapping) -> tuple[str, ...]:
     accuracy = s["accuracy"]
     return (marked(s["label"], s), str(s["rounds"]), str(s["rounds_failed"]),
             "-" if accuracy is None else f"{accuracy:.3f}", in_words(s.get("accuracy_of")) or "-",
-            seconds(s["virtual_seconds"]), bytes_of(s),
+            epsilons(s.get("privacy")) or "-", seconds(s["virtual_seconds"]), bytes_of(s),
             f"{s['messages_lost']}/{s['messages_sent']}", clock(s["real_seconds"]))
 
 

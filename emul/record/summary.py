@@ -6,6 +6,7 @@ With compute times that are given, everything but the `real_*` keys and `version
 from __future__ import annotations
 
 import platform
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -99,6 +100,7 @@ def summarise(run: Derived, facts: Facts, report: InvariantReport | None = None)
     fates = np.bincount(m.fate, minlength=len(FATES)).tolist()
     entered = {row["round"] for row in run.rounds}
     completed = {row["round"] for row in run.rounds if row["completed"]}
+    theory = compared(facts.analysis(realised(run)), run)
     model, accuracy = digest_model(run.table), final_mean(run.observed, "accuracy")
     by_type = np.bincount(m.kind, m.wire_bytes, len(m.kinds)).astype(np.int64)
     return {
@@ -149,7 +151,8 @@ def summarise(run: Derived, facts: Facts, report: InvariantReport | None = None)
         **({} if facts.energy is None else {"energy": energy_summary(energy_of(run, facts.energy))}),
         **({"groups": group_summary(run, facts.virtual_ns)} if run.header.get("groups") else {}),
         "oracle_waits": {f"{role}@{where}": n for (role, where), n in sorted(facts.oracle_waits.items())},
-        "analysis": compared(facts.analysis(realised(run)), run),
+        "analysis": theory,
+        "privacy": privacy(theory, facts.parameters),
         "network_beyond": network_beyond(run, facts),
         "activations": facts.activations,
         "journal_rows": run.table.count,
@@ -207,6 +210,37 @@ def compared(analysis: Mapping[str, object], run: Derived) -> dict[str, PlainDic
             elif source.startswith("messages."):
                 found[name]["measured"] = 0.0
     return found
+
+
+_OF_A_ROUND = re.compile(r"(?:ldp_)?(\w*?)_?epsilon(?:_of_a|)_round")
+_OVER_THE_RUN = re.compile(r"(?:ldp_)?(\w*?)_?(?:run_epsilon|epsilon_in_total|epsilon)")
+
+
+def privacy(analysis: Mapping[str, PlainMapping], parameters: PlainMapping) -> PlainDict | None:
+    """The (epsilon, delta) of the client that has lost most, as far as the scheme's analysis has it; None: it has none.
+
+    epsilon_of_a_round, epsilon_in_total: {observer: epsilon}, that of what happened where it is known; rounds are
+    composed by the analysis. The observer "all" is whoever sees the models. A scheme that tells "ldp_X_run_epsilon"
+    calls the epsilon of a round "ldp_X_epsilon".
+
+    >>> privacy({"client_epsilon_round": {"theory": 3.0}, "client_epsilon": {"theory": 9.5}}, {"delta": 1e-5})
+    {'epsilon_of_a_round': {'client': 3.0}, 'epsilon_in_total': {'client': 9.5}, 'delta': 1e-05}
+    >>> privacy({"epsilon_in_total": {"theory": 55.7, "measured": 32.5}}, {})
+    {'epsilon_of_a_round': {}, 'epsilon_in_total': {'all': 32.5}, 'delta': None}
+    """
+    of_round, total = dict[str, object](), dict[str, object]()
+    runs = any(name.endswith("_run_epsilon") for name in analysis)
+    for name, one in analysis.items():
+        value = one.get("measured", one.get("theory"))
+        if found := _OF_A_ROUND.fullmatch(name):
+            of_round[found[1] or "all"] = value
+        elif found := _OVER_THE_RUN.fullmatch(name):
+            single = runs and not name.endswith("_run_epsilon")
+            (of_round if single else total)[found[1] or "all"] = value
+    delta = analysis["delta"]["theory"] if "delta" in analysis else parameters.get("delta", parameters.get("ldp_delta"))
+    if not of_round and not total:
+        return None
+    return {"epsilon_of_a_round": of_round, "epsilon_in_total": total, "delta": delta}
 
 
 def _finite(value: object) -> object:

@@ -196,8 +196,8 @@ class Scheme(Generic[P]):
         """"" -> the kind of `accuracy` by default; "personal: True" -> its kind with that, where it is another."""
         if not callable(self.accuracy):
             return {"": self.accuracy_of(cast(P, None))}
-        default: dict[str, Any] = {f.name: f.default for f in fields(self.params)}
-        said = {"": self.accuracy(cast(P, SimpleNamespace(**default)))}
+        default: dict[str, Any] = {f.name: f.default for f in fields(cast(Any, self.params))}
+        said: dict[str, str] = {"": self.accuracy(cast(P, SimpleNamespace(**default)))}
         for name, hint in get_type_hints(self.params).items():
             for value in (True, False) if hint is bool else get_args(hint) if get_origin(hint) is Literal else ():
                 found = self.accuracy(cast(P, SimpleNamespace(**default | {name: value})))

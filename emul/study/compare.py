@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,6 +60,7 @@ class Comparison:
     differences: dict[tuple[str, str, str], tuple[Interval, str]]
     accuracy_of: dict[str, str]
     knowing: frozenset[str] = frozenset()
+    epsilons: dict[str, str] = field(default_factory=dict)      # scheme -> in total, by observer, of its first seed
 
     def kinds(self) -> dict[str, list[str]]:
         """Kind of accuracy -> the schemes that have it, in the order of the scenario."""
@@ -104,7 +105,8 @@ def compare(given: scenario.Given, where: Where, *, schemes: Sequence[str] = (),
         knowing = frozenset(results[results["oracle_waits"] > 0]["scheme"])
         kinds = tables.kinds_of(results)
         comparison = Comparison(study, names, list(seeds), targets, said, values,
-                                differences(values, names, list(seeds), knowing, kinds), kinds, knowing)
+                                differences(values, names, list(seeds), knowing, kinds), kinds, knowing,
+                                results.groupby("scheme")["epsilon_in_total"].first().to_dict())
         write_table(out, "curves", curves)
         write_table(out, "metrics", metrics_table(comparison))
         write_table(out, "differences", differences_table(comparison))

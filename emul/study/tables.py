@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emul.base.plain import PlainDict
+from emul.record.marks import epsilons
 from emul.record.rundir import SUMMARY, read_json
 from emul.record.summary import parameter_columns
 from emul.record.tables import read_table
@@ -28,6 +29,9 @@ COLUMNS: dict[str, dict[str, str]] = {
         "directory": "the run directory, below that of the study",
         "accuracy": "the last accuracy observed; null: none",
         "accuracy_of": "what it is of, one of `emul.roles.evaluation.KINDS`; empty: none, or not known",
+        "epsilon_in_total": "epsilon of the client that has lost most over the run, by observer, or none",
+        "epsilon_of_a_round": "the same of the costliest round",
+        "delta": "the delta of both; null: none",
         "best_accuracy": "the highest accuracy observed",
         "best_five": "of clients with models of their own: mean of the five largest means of a round; null: others",
         "attack_success": "the last share of triggered test samples taken for a backdoor's target; null: no backdoor",
@@ -100,6 +104,9 @@ def result(study: Path, cell: Cell, summary: PlainDict) -> PlainDict:
     return {
         "scheme": cell.scheme, "seed": cell.seed, "name": summary["scheme"], "directory": f"{CELLS}/{cell.key}",
         "accuracy": summary["accuracy"], "accuracy_of": summary.get("accuracy_of") or "",
+        "epsilon_in_total": epsilons(summary.get("privacy")) or "none",
+        "epsilon_of_a_round": epsilons(summary.get("privacy"), "epsilon_of_a_round") or "none",
+        "delta": np.nan if (delta := (summary.get("privacy") or {}).get("delta")) is None else float(delta),
         "best_accuracy": None if observed.empty else float(observed["accuracy"].max()),
         "best_five": (summary["accuracy_of_clients"] or {}).get("best_five", np.nan),
         "attack_success": np.nan if summary["attack_success"] is None else summary["attack_success"],

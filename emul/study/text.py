@@ -116,15 +116,15 @@ def _target(c: Comparison) -> str:
 
 def _rows(c: Comparison) -> list[list[str]]:
     """The table of a comparison as text, heads first."""
-    return [["scheme", "accuracy of", "reached", *_HEADS.values()],
+    return [["scheme", "accuracy of", "epsilon in total", "reached", *_HEADS.values()],
             *([among(scheme, c.knowing), in_words(c.accuracy_of.get(scheme)) or "-",
-               f"{reached(c, scheme)}/{len(c.seeds)}",
+               c.epsilons.get(scheme, "none").replace("none", "-"), f"{reached(c, scheme)}/{len(c.seeds)}",
                *(_shown(own(c, metric, scheme), METRICS[metric][0]) for metric in _HEADS)] for scheme in c.schemes)]
 
 
 def latex(c: Comparison) -> str:
     """The table of the schemes for a paper: means with their bootstrap intervals."""
-    return tabular([[escaped(cell) for cell in row] for row in _rows(c)],
+    return tabular([[escaped(cell) for cell in row] for row in without_empty(_rows(c))],
                    f"{_target(c)}; [low, high]: 95 % bootstrap intervals of means over {len(c.seeds)} seeds")
 
 

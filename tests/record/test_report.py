@@ -526,7 +526,7 @@ def test_the_overview_has_results_before_parameters_and_no_column_of_nothing(sev
                               parameters_given=["threshold", "rule", "lost"])
     table = build.overview(found)
     assert table.columns.tolist() == [
-        "scheme", "seed", "rounds", "failed rounds", "accuracy", "accuracy of", "virtual time, s", "MB sent",
+        "scheme", "seed", "rounds", "failed rounds", "accuracy", "virtual time, s", "MB sent",
         "messages lost", "messages sent", "real time, s", "threshold", "rule", "parameters.lost", "digest"]
     assert table["messages lost"].tolist() == [m.summary["messages_lost"] for m in found.members]
     assert table["threshold"].fillna(-1).tolist() == [3, 3, -1, -1]

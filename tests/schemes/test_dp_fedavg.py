@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import emul
 from emul.base.errors import ScenarioError
 from emul.primitives.dp import sigma_over_sensitivity
 from emul.primitives.privacy import ldp
 from emul.protocols.rounds import Model
+from emul.record.progress import table
+from emul.record.report import build
 from emul.registry import schemes
 from emul.roles import Realised, Setting
 from emul.scenario import loads
@@ -95,6 +99,27 @@ def test_a_hundred_rounds_spend_what_the_guarantee_over_all_of_them_says() -> No
     one, all_ = (analysis(Params(over=over), SETTING, run)["client_epsilon"] for over in (1, 100))
     assert one == pytest.approx(55.74, abs=0.05)
     assert all_ == pytest.approx(3.0, abs=1e-6)
+
+
+def gaussian_delta(eps: float, mu: float) -> float:
+    """Balle and Wang 2018, Theorem 8: of a Gaussian mechanism, mu its sensitivity over its deviation."""
+    def phi(x: float) -> float:
+        return math.erfc(-x / math.sqrt(2)) / 2
+
+    return phi(mu / 2 - eps / mu) - math.exp(eps) * phi(-mu / 2 - eps / mu)
+
+
+def test_the_total_over_the_run_stands_beside_that_of_a_round_wherever_privacy_is_told(tmp_path: Path) -> None:
+    lossless = loads(schemes.find("dp_fedavg").example, "t", ["links=[{match: '*', latency: 1 ms}]"])
+    run, = emul.run(lossless, out=tmp_path, workers=0, quiet=True)
+    said = run.summary["privacy"]
+    assert (said["delta"], said["epsilon_in_total"]["server"]) == (1e-5, "unbounded")
+    mu = 1 / SIGMA                              # all clients are in all three rounds, whose mu^2 add up
+    for rounds, eps in ((1, said["epsilon_of_a_round"]["client"]), (3, said["epsilon_in_total"]["client"])):
+        assert gaussian_delta(eps, mu * math.sqrt(rounds)) == pytest.approx(1e-5, rel=1e-6)
+    assert "epsilon in total" in table([run.summary]).splitlines()[0]
+    assert ["epsilon in total, delta 1e-05", f"server unbounded, client {said['epsilon_in_total']['client']:.3g}"] in [
+        list(card) for card in build._figures_of(run.summary)]
 
 
 def test_bad_parameters_are_refused_when_the_scenario_is_read() -> None:

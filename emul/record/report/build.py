@@ -13,7 +13,7 @@ from emul.base.files import write_atomically
 from emul.base.plain import PlainDict, PlainMapping
 from emul.record.attacks import attacks, read_attack
 from emul.record.journal import RecordError
-from emul.record.marks import NOTE, diverged, in_words, incomplete, marked, oracle_waits
+from emul.record.marks import NOTE, diverged, epsilons, in_words, incomplete, marked, oracle_waits
 from emul.record.report import (
     data,
     figures,
@@ -288,6 +288,9 @@ def _figures_of(s: PlainDict) -> list[tuple[str, str]]:
             (f"{in_words(s.get('accuracy_of'))} accuracy".lstrip(),
              "not observed" if accuracy is None else f"{accuracy:.3f}"),
             *([("mean of the best five rounds", f"{own['best_five']:.3f}")] if own else []),
+            *([(f"epsilon in total, delta {s['privacy']['delta']}", said)]
+              if (said := epsilons(s.get("privacy"))) else []),
+            *([("epsilon of a round", said)] if (said := epsilons(s.get("privacy"), "epsilon_of_a_round")) else []),
             ("virtual time", seconds(s["virtual_seconds"])), ("bytes", bytes_of(s)),
             ("rounds", f"{s['rounds']:,}" + (f" ({failed:,} failed)" if failed else "")),
             ("messages lost", f"{s['messages_lost']:,} of {s['messages_sent']:,}"),
@@ -442,7 +445,8 @@ def by_scheme(found: StudyRuns) -> pd.DataFrame:
         said = [m.summary for m in members]
         row: PlainDict = {"scheme": series, **dict(zip(names.values(), values, strict=True)), "seeds": len(members),
                           "last accuracy": _spread([s["accuracy"] for s in said], 3),
-                          "accuracy of": in_words(said[0].get("accuracy_of"))}
+                          "accuracy of": in_words(said[0].get("accuracy_of")),
+                          "epsilon in total": epsilons(said[0].get("privacy"))}
         if (reached := took.get(series)) is not None and found.target is not None:
             one = len(found.target.accuracies) == 1
             at = f"{reached['target']:g}" if one else "the target"

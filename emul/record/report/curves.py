@@ -41,7 +41,7 @@ def _curve(curves: pd.DataFrame, y: str, x: str, single: bool, target: Target | 
     known = curves.dropna(subset=[y])[wanted].sort_values(["series", "seed", x], ignore_index=True)
     series = [name for name in dict.fromkeys(curves["series"]) if name in set(known["series"])]
     spread = spread_of(known, x, y)
-    ends = np.concatenate([known[y], [] if target is None else target.accuracies])
+    ends = [*known[y], *([] if target is None else target.accuracies)]
     drawn = _Drawn(x, y, f"{of} {y}".lstrip(), series, around(ends), legend=not single and len(series) > 1)
     lines = pd.concat([_thinned(part) for _, part in known.groupby(["series", "seed"], sort=False, dropna=False)])
     frames = {"lines": lines}
