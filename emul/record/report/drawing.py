@@ -88,8 +88,8 @@ def around(values: Sequence[float]) -> alt.Scale:
     known = [float(value) for value in values if value == value]
     if not known or min(known) < max(known):
         return alt.Scale(zero=False)
-    room = abs(known[0]) / 10 or 1.0
-    return alt.Scale(domain=[known[0] - room, known[0] + room], zero=False)
+    room = abs(known[0]) / 10
+    return alt.Scale(domain=[known[0] - room, known[0] + room] if room else [0, 1], zero=False)
 
 
 def coloured(field: str, domain: list[str], colours: list[str], title: str | None = None, **more: Any) -> alt.Color:
