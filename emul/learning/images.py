@@ -12,11 +12,15 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from emul.learning.dataset import DataError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 CIFAR_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 CIFAR_BATCHES = {"train": [f"data_batch_{i}.bin" for i in range(1, 6)], "test": ["test_batch.bin"]}
@@ -191,7 +195,7 @@ _GREY = {"1", "L", "I", "F", "A", "a"}          # bands of Pillow without colour
 
 
 @contextmanager
-def _opened(image_module: Any, name: str, file: Path | io.BytesIO) -> Iterator[Any]:
+def _opened(image_module: ModuleType, name: str, file: Path | io.BytesIO) -> Iterator[Image]:
     """The image, and whatever a garbled one raises as DataError."""
     try:
         with image_module.open(file) as image:
@@ -215,7 +219,7 @@ def _decode(source: Path, images: Iterator[tuple[str, Callable[[], bytes]]], cou
     return x
 
 
-def _of_8_bits(image_module: Any, name: str, image: Any) -> Any:
+def _of_8_bits(image_module: ModuleType, name: str, image: Image) -> Image:
     """The upper 8 of 16 bits, as Pillow itself takes them of colours. Its own `convert` cuts every grey above 255."""
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):     # 16 bits in int32
         return image_module.fromarray((np.asarray(image).astype(np.int32) >> 8).astype(np.uint8))
@@ -226,7 +230,7 @@ def _of_8_bits(image_module: Any, name: str, image: Any) -> Any:
     return image
 
 
-def _pillow(source: Path) -> Any:
+def _pillow(source: Path) -> ModuleType:
     try:
         return importlib.import_module("PIL.Image")
     except ImportError as error:

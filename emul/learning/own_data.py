@@ -27,6 +27,8 @@ from emul.learning.dataset import (
 )
 from emul.learning.names import DATA, find
 
+Arrays = Mapping[str, Any]              # name -> array, or what should be one
+
 
 def load(name: str, spec: PlainMapping, plugins: Sequence[str] = ()) -> DataSet | None:
     """The data set that somebody offers under this name; None: nobody does. Raises DataError."""
@@ -104,7 +106,7 @@ def _plain(found: np.ndarray) -> np.ndarray:
     return found.astype(np.float32) if found.dtype.kind in "fb" and found.dtype != np.float32 else found
 
 
-def _labels(arrays: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray, list[str]]:
+def _labels(arrays: Arrays) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Targets of training and test, and what was made of them: texts and truth values are classes in their order, a
     column of integers (n, 1) is (n,), and rows of one 1 among zeros, (n, C), say which of C classes."""
     both = train, test = arrays["train_y"], arrays["test_y"]
@@ -130,7 +132,7 @@ def _is_row(x: object) -> bool:
     return isinstance(x, np.ndarray) and is_token(x.dtype)
 
 
-def _doubtful(name: str, spec: PlainMapping, arrays: Mapping[str, Any]) -> Iterator[str]:
+def _doubtful(name: str, spec: PlainMapping, arrays: Arrays) -> Iterator[str]:
     """Warnings of values that a run takes as they are, and hardly anybody wants."""
     x = arrays["train_x"]
     if isinstance(x, np.ndarray) and x.dtype.kind == "f" and x.ndim > 2 and x.size and not spec.get("normalise"):
@@ -147,7 +149,7 @@ def _doubtful(name: str, spec: PlainMapping, arrays: Mapping[str, Any]) -> Itera
                        f"finite, the first of them is {int(wrong.argmax())}; a training on one gives NaN")
 
 
-def _classes(name: str, arrays: Mapping[str, Any]) -> int:
+def _classes(name: str, arrays: Arrays) -> int:
     """One more than the largest target; 0 where targets are floats."""
     if arrays["train_y"].dtype.kind == "f":
         return 0
@@ -159,7 +161,7 @@ def _classes(name: str, arrays: Mapping[str, Any]) -> int:
     return int(targets.max(initial=0)) + 1
 
 
-def _columns(name: str, given: Mapping[str, Any]) -> dict[str, Column]:
+def _columns(name: str, given: Arrays) -> dict[str, Column]:
     """The arrays that are given beside the four parts, by name."""
     found = {}
     for key in given:
@@ -178,7 +180,7 @@ def _columns(name: str, given: Mapping[str, Any]) -> dict[str, Column]:
     return found
 
 
-def _check(name: str, arrays: Mapping[str, Any]) -> None:
+def _check(name: str, arrays: Arrays) -> None:
     """Raise DataError unless inputs and targets can be trained on."""
     def wrong(expected: str, found: object) -> DataError:
         return DataError(f'data set "{name}": expected {expected}, found {found}')

@@ -64,7 +64,7 @@ def cells(given: Given, grid: Mapping[str, Sequence[object]], seeds: Sequence[in
     path. seeds: None: the scenario's own. only: labels or names of schemes; empty: all. Raises ScenarioError for a
     combination that is no sound scenario, and for labels that no scheme has.
     """
-    for known in (_fingerprint, _source_of):    # files may have changed since the last study of this process
+    for known in (_fingerprint_of, _source_of):    # files may have changed since the last study of this process
         known.cache_clear()
     # a series goes by one label whatever the grid does to its parameters
     labels = [label_of(*entry) for entry in scenario.load(given, sets, check=False).schemes]
@@ -227,12 +227,18 @@ def contents(value: object) -> object:
     return value
 
 
-@cache
 def _fingerprint(name: str) -> str:
     """Of a file its bytes; of a run directory its journal; of another directory the names and sizes of its files."""
     path = Path(name)
     if (path / JOURNAL).is_file():
         path = path / JOURNAL
+    there = path.stat()
+    return _fingerprint_of(path, there.st_mtime_ns, there.st_size)
+
+
+@cache
+def _fingerprint_of(path: Path, mtime_ns: int, size: int) -> str:
+    """Once for each content of a file: in one process, such as a notebook, a profile may be made anew."""
     digest = blake2b(digest_size=16)
     if path.is_file():
         with path.open("rb") as file:

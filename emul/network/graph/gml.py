@@ -16,6 +16,8 @@ from emul.base.plain import PlainDict
 from emul.network.graph.reading import LINE, Reading, add_edge, new_graph, plain_value, text_of
 from emul.network.graph.topology import unknown
 
+Entry = dict[str, list[Any]]            # key -> its values: text, numbers, or entries again
+
 _DEPTH = 100                    # of brackets; real files nest 3
 _TOKEN = re.compile(r"""(?P<blank>(?:\s|\#[^\n]*)+)|(?P<text>"[^"]*")|(?P<open>\[)|(?P<close>\])
     |(?P<key>[A-Za-z_]\w*)(?![\w.])|(?P<number>[+-]?[\d.]+(?:[Ee][+-]?\d+)?)(?=[\s\]\[#]|$)""", re.VERBOSE | re.ASCII)
@@ -46,7 +48,7 @@ def gml(raw: bytes) -> Reading:
 
 def _values(text: str) -> PlainDict:
     """Key -> its values in their order; those of brackets are mappings of this kind, with their line as `LINE`."""
-    stack: list[dict[str, list[Any]]] = [{}]
+    stack: list[Entry] = [{}]
     key, line, at = "", 1, 0
     while at < len(text):
         match = _TOKEN.match(text, at)
@@ -66,7 +68,7 @@ def _values(text: str) -> PlainDict:
             stack[-1].setdefault(key, []).append(value)
             key = ""
         elif kind == "open":
-            inner: dict[str, list[Any]] = {LINE: [line]}
+            inner: Entry = {LINE: [line]}
             stack[-1].setdefault(key, []).append(inner)
             stack.append(inner)
             key = ""
@@ -109,7 +111,7 @@ def _graph(found: PlainDict) -> Reading:
     return graph, problems
 
 
-def _plain(entry: dict[str, list[Any]]) -> PlainDict:
+def _plain(entry: Entry) -> PlainDict:
     """Values as attributes: one alone stands for itself."""
     found = {key: [_plain(one) if isinstance(one, dict) else one for one in values] for key, values in entry.items()}
     return {key: values[0] if len(values) == 1 else values for key, values in found.items()}

@@ -27,7 +27,7 @@ from emul.network.graph.generators import shape
 from emul.network.graph.geo import LENGTH_ATTRIBUTES, PLACE_ATTRIBUTES, Positions, positions
 from emul.network.graph.matrix import matrix_graph
 from emul.network.graph.readers import read_graph
-from emul.network.graph.reading import FIRST, LINE, OF_READERS, PLACE, STATISTICS
+from emul.network.graph.reading import FIRST, LINE, OF_READERS, PLACE, STATISTICS, Statistic
 from emul.network.graph.roles import Roles
 from emul.network.graph.topology import DIALECTS, Access, Mentioned, TopologyError, TopologySpec, shortened, unknown
 from emul.network.models.outages import OutageSpec
@@ -158,7 +158,7 @@ def _graph(spec: TopologySpec, seed: int) -> tuple[object, Positions | None]:
 _SAID = {"latency_ns": "latency", "bandwidth_bps": "bandwidth", "outage": "loss", "length_km": "length"}
 
 
-def _together(values: list[Any], rule: Callable[[list[Any]], Any]) -> Any:
+def _together(values: list[Any], rule: Statistic) -> Any:
     """One value of several measurements, losses included; None: they are of several kinds."""
     if rule is STATISTICS["first"]:
         return values[0]

@@ -19,7 +19,8 @@ OF_READERS = (LINE, PLACE, FIRST)
 
 _NUMBER = re.compile(r"[+-]?(\d{1,18}|(\d{1,30}\.\d{0,30}|\.\d{1,30}|\d{1,30}(?=[eE]))([eE][+-]?\d{1,3})?)", re.ASCII)
 
-STATISTICS: dict[str, Callable[[list[Any]], Any]] = {       # topology.repeated
+Statistic = Callable[[list[Any]], Any]
+STATISTICS: dict[str, Statistic] = {       # topology.repeated
     "mean": mean, "median": median, "first": lambda values: values[0]}
 
 _ENDS = (("source", "target"), ("from", "to"), ("src", "dst"), ("source", "destination"), ("origin", "destination"))
