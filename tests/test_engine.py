@@ -241,7 +241,8 @@ def test_a_profile_without_an_entry_names_the_command(tmp_path: Path) -> None:
     path.write_text(json.dumps({"emul_profile": 1, "costs": {}}))
     run = engine.run(scenario("compute={mode: profile, file: " + str(path) + "}"), scheme="fedavg", workers=0,
                      out=tmp_path)[0]
-    assert "the profile has no entry 'fedavg/client/train': make one with `emul profile SCENARIO -o FILE`" in run.error
+    assert ("the profile has no price of 'fedavg/client/train': make one with `emul profile SCENARIO -o FILE`"
+            in run.error)
 
 
 @pytest.mark.parametrize(("content", "said"), [

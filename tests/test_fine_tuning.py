@@ -119,6 +119,8 @@ def test_the_full_model_is_evaluated_and_saved(tmp_path: Path, monkeypatch: pyte
     for name in ("languages.py", "languages.safetensors"):
         shutil.copyfile(OWN / name, tmp_path / name)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)           # earlier tests have imported the one of the scenarios' folder
+    monkeypatch.delitem(sys.modules, "languages", raising=False)
     run, = emul.run(scenario(*SHORT), schemes="fedavg", workers=0, quiet=True, plugins="languages")
     assert run.model().vector().shape == (LORA,)
     module = run.module()
@@ -133,7 +135,8 @@ def test_the_full_model_is_evaluated_and_saved(tmp_path: Path, monkeypatch: pyte
         assert right == pytest.approx(run.accuracy, abs=2e-3)
         expected = module(x[:5])
         assert torch.allclose(merge(module)(x[:5]), expected, atol=1e-5)
-    monkeypatch.setattr(sys, "argv", ["emul", "export", str(run.path), "--model", "whole.safetensors"])
+    monkeypatch.setattr(sys, "argv", ["emul", "export", str(run.path), "--model", "whole.safetensors",
+                                      "--plugin", "languages"])
     with pytest.raises(SystemExit, match=r"^0$"):
         cli.main()
     assert capsys.readouterr().out == f"whole.safetensors: {FULL + LORA - HEAD:,} numbers\n"

@@ -66,7 +66,7 @@ def test_a_new_task_runs_and_passes_its_own_test(folder: Path, monkeypatch: pyte
         assert stop.value.code == 0, said.err
         return said.out.splitlines()
 
-    assert emul("new-task", "my_task")[-1] == "run it:  emul run my_task.yaml --plugin my_task"
+    assert emul("new-task", "my_task")[-2] == "run it:  emul run my_task.yaml --plugin my_task"
     table = emul("run", "my_task.yaml", "--plugin", "my_task", "--workers", "0", "--quiet")
     assert table[1].split()[:3] == ["fedavg", "3", "0"]                 # rounds, failed
     assert float(table[1].split()[3]) > 0.8                             # accuracy

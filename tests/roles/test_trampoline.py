@@ -529,8 +529,8 @@ def test_a_missing_cost_names_the_command_that_makes_a_profile() -> None:
     async def server(node: Node, p: Any) -> None:
         await node.compute("unknown", int)
 
-    with pytest.raises(RoleFailed, match=r"MissingCost: the profile has no entry 'world/server/unknown': make one with "
-                                         r"`emul profile SCENARIO -o FILE`\n$"):
+    with pytest.raises(RoleFailed, match=r"MissingCost: the profile has no price of 'world/server/unknown': make one "
+                                         r"with `emul profile SCENARIO -o FILE`"):
         run_world({"server": server, "client": nothing}, costs={"work": 0.5})
 
 

@@ -78,10 +78,11 @@ def test_a_comparison_prints_a_table_and_a_verdict(emul: Shell) -> None:
     code, out, err = emul("compare", "small.yaml", "--seeds", "0:3", "--workers", "0", "--quiet", "--no-report")
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert lines[0].startswith("fedavg* needs the least time to accuracy 0.")
-    assert lines[1].startswith("fedavg* needs the least bytes to accuracy 0.")
+    assert lines[0].startswith("fedavg* needs the least time to global accuracy 0.")
+    assert lines[1].startswith("fedavg* needs the least bytes to global accuracy 0.")
     assert lines[2] == ""
-    assert re.fullmatch(r"target accuracy 0\.\d+ \(95% of the median final accuracy of \w+, the lowest\)", lines[3])
+    assert re.fullmatch(r"target: global accuracy 0\.\d+ \(95% of the median final accuracy of \w+, the lowest\)",
+                        lines[3])
     assert [line.split()[0] for line in lines[4:7]] == ["scheme", "fedavg*", "secagg*"]
     assert lines[8].startswith("least time to the target: fedavg*, ")
     assert lines[9].startswith("  secagg*: +")
@@ -108,8 +109,8 @@ def test_a_comparison_as_json_holds_the_differences(emul: Shell) -> None:
                         "0.2", "--no-report")
     assert code == 0
     said = json.loads(out)
-    assert (said["kind"], said["target"], said["report"], len(said["runs"])) == ("compare", 0.2, None, 6)
-    assert said["least"]["time_to_target"] == "fedavg"
+    assert (said["kind"], said["targets"]["fedavg"], said["report"], len(said["runs"])) == ("compare", 0.2, None, 6)
+    assert said["least"]["time_to_target"] == {"global": "fedavg"}
     row = next(d for d in said["differences"] if d["metric"] == "time_to_target")
     assert (row["scheme"], row["baseline"], row["n_seeds"], row["unit"]) == ("secagg", "fedavg", 3, "s")
     assert row["low"] <= row["mean"] <= row["high"]

@@ -136,6 +136,7 @@ class TopologySpec:
 
     @property
     def forwards(self) -> bool:
+        """True if hosts pass on what is not for them: by default those of a measured matrix do not."""
         return self.matrix is None if self.forward is None else self.forward
 
     @property
