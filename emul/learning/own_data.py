@@ -116,7 +116,7 @@ def _labels(arrays: Arrays) -> tuple[np.ndarray, np.ndarray, list[str]]:
     if kinds <= set("US") and all(y.ndim == 1 for y in both):
         classes = np.unique(np.concatenate(both))
         named = ", ".join(map(str, classes[:5])) + (", ..." if len(classes) > 5 else "")
-        return (np.searchsorted(classes, train), np.searchsorted(classes, test),
+        return (np.asarray(np.searchsorted(classes, train)), np.asarray(np.searchsorted(classes, test)),
                 [f"targets are texts: {len(classes):,} classes in alphabetical order, {named}"])
     if kinds == {"b"}:
         return train.astype(np.int64), test.astype(np.int64), []
