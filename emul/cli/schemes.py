@@ -44,7 +44,7 @@ def _describe(scheme: Scheme[object]) -> None:
 
     print(f"{scheme.name}: {scheme.doc.strip()}" + (f"\n\nA variant of {scheme.of}." if scheme.of else ""))
     if not scheme.protects:
-        print("\nProtects: nothing. Who receives a message reads it, and false ones count.")
+        print("\nProtects: nothing. Every receiver reads the messages that it gets, and false ones count.")
     print(f"\nRoles: {_places(scheme)}")
     print(f"Accuracy: {_accuracy(scheme)}")
     print(f"Messages: {', '.join(scheme.types) or 'none'}")
