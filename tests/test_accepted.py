@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from torch import set_grad_enabled
 
 import emul
 from emul import engine
@@ -180,6 +181,7 @@ def tried(seed: int, seconds: int = 30) -> str:
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, before)
+        set_grad_enabled(True)              # the signal may have come as a block without gradients was left
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -187,7 +189,7 @@ def test_what_check_accepts_runs(seed: int) -> None:
     tried(seed)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.timeout(900)
 def test_what_check_accepts_runs_over_all_sections() -> None:
     """As many scenarios as fit into the time, each of its own seed: a fault names it."""
