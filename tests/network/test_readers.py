@@ -306,7 +306,7 @@ def test_wrong_files_are_named_with_place_and_expectation(tmp_path, name, text, 
 
 
 @pytest.mark.parametrize(("name", "way"), [
-    ("n.gexf", "networkx.write_graphml(networkx.read_gexf('n.gexf'), 'n.graphml')"), ("n.net", "read_pajek"),
+    ("n.gexf", "networkx.write_graphml(networkx.read_gexf('FILE'), 'NEW.graphml')"), ("n.net", "read_pajek"),
     ("n.pickle", "a pickle can run anything"), ("n.yaml", "network.graph: save that as .gml"),
     ("n.ned", "dialect: omnet")])
 def test_what_is_not_read_says_how_it_becomes_what_is(tmp_path, name, way):

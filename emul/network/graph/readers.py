@@ -295,15 +295,14 @@ _OF_TOOLS = {".yaml": "Shadow's configuration has its graph below network.graph:
 
 def _way_out(path: Path) -> str:
     """A command or a sentence that makes a file that is read of one that is not."""
-    ending, new = path.suffix.lower(), path.with_suffix(".graphml").name
+    ending = path.suffix.lower()
     if ending in _OF_TOOLS:
         return f"; {_OF_TOOLS[ending]}"
     if ending in _PICKLED:
-        return (f"; a pickle can run anything as it is read; of one of your own: python -c \"import pickle, networkx; "
-                f"networkx.write_graphml(pickle.load(open('{path.name}', 'rb')), '{new}')\"")
+        return "; a pickle can run anything as it is read: have whoever made it write a .graphml with networkx"
     if ending in _NETWORKX:
         return (f"; convert it: python -c \"import networkx; networkx.write_graphml(networkx.{_NETWORKX[ending]}("
-                f"'{path.name}'), '{new}')\"")
+                "'FILE'), 'NEW.graphml')\"")       # no name of a stranger's file in a command that one copies
     return ""
 
 
