@@ -17,6 +17,7 @@ from hypothesis import settings
 from small_scenario import SMALL
 from threadpoolctl import threadpool_limits
 
+from emul.learning import names
 from emul.workers.pool import Workers
 
 # Four processes run tests on two cores: threads of theirs would wait for each other in loops, which took half of the
@@ -52,6 +53,16 @@ class Pools(Sequence[Workers]):
         if n not in self._started:
             self._started[n] = self._stack.enter_context(Workers(n))
         return self._started[n]
+
+
+@pytest.fixture(autouse=True)
+def path_of_modules() -> Iterator[None]:
+    """A run with a plug-in puts its folder on the path of modules for good; the next test must not find them."""
+    path, added = list(sys.path), set(names._added)
+    yield
+    sys.path[:] = path
+    names._added.clear()
+    names._added.update(added)
 
 
 @pytest.fixture(scope="session")

@@ -41,7 +41,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_the_commands_at_its_top_run(folder: Path, monkeypatch: pytest.MonkeyPatch,
                                      capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.delitem(sys.modules, "mine", raising=False)         # of another test: the name would be taken
     commands = [line.partition("#")[0].split() for line in block("new-task", language="bash").splitlines()]
     assert [command[1] for command in commands] == ["new-task", "check", "run"]
     for command in commands:
