@@ -129,7 +129,7 @@ def opening(page: Path) -> tuple[float, float] | None:
 def report(options: Options) -> Iterable[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         directory = synthesise(Path(folder))
-        write = python("import sys; from pathlib import Path; from emul.record.report import write; "
+        write = python("import sys; from pathlib import Path; from emul.report import write; "
                        f"write(Path({str(directory)!r}))")
         seconds = median(run(write).wall_s for _ in range(options.repeats))
         page = directory / "report.html"

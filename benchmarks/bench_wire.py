@@ -1,4 +1,5 @@
-"""A model as frames and back: us and MB/s of `emul/wire.py: encode` and `decode`, and bytes beside the parameters.
+"""A model as frames and back: us and MB/s of `encode` and `decode` of `emul/message/wire.py`, and bytes beside the
+parameters.
 
 The message is FedAvg's `Model`, one array of float32: 3,658 parameters as in the other benchmarks, and 1,000,000. Every
 call copies the array, so the copy alone stands beside it. Medians of batches of calls.
@@ -15,9 +16,9 @@ import numpy as np
 
 from benchmarks.common import Figure, Options, main
 from emul.base.streams import generator
+from emul.message.wire import ENVELOPE_BYTES, decode, encode, from_frames
 from emul.protocols.updates import Model
 from emul.schemes.fedavg import SCHEME
-from emul.wire import ENVELOPE_BYTES, decode, encode, from_frames
 
 SIZES = {3_658: 1_000, 1_000_000: 20}       # parameters -> calls of a batch
 _BATCHES = 7

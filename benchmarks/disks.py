@@ -50,7 +50,8 @@ class Place:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {**os.environ, MARK: self.mark, "TMPDIR": str(self.folder / "tmp")}
+        # Python does not notice that a file of compiled code was cut short: no later process could read it
+        return {**os.environ, MARK: self.mark, "TMPDIR": str(self.folder / "tmp"), "PYTHONDONTWRITEBYTECODE": "1"}
 
     def run(self, out: Path) -> list[str]:
         """`emul run` with or without worker processes."""

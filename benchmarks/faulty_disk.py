@@ -250,7 +250,8 @@ def main() -> None:
     if "faulty_disk" not in os.environ.get("LD_PRELOAD", ""):
         with tempfile.TemporaryDirectory(prefix="emul-disk-") as name:
             code = subprocess.run([sys.executable, "-m", "benchmarks.faulty_disk", *sys.argv[1:]], check=False, env={
-                **os.environ, "LD_PRELOAD": str(library(Path(name))), "OMP_NUM_THREADS": "1"}).returncode
+                **os.environ, "LD_PRELOAD": str(library(Path(name))), "OMP_NUM_THREADS": "1",
+                "PYTHONDONTWRITEBYTECODE": "1"}).returncode
         sys.exit(code)
     with tempfile.TemporaryDirectory(prefix="emul-disk-") as name:
         points, wrong = hunt(Path(name).resolve(), arguments.sample, arguments.seed,

@@ -19,8 +19,8 @@ import msgspec
 
 from emul.engine import Wiring
 from emul.kernel import Kernel, run_to_end
+from emul.message.wire import Encoded, from_frames
 from emul.roles.events import Event, Observation, Reply
-from emul.wire import Encoded, from_frames
 from emul.workers.collections import rare_collections
 from emul.workers.core import Core
 from emul.workers.process import encoder, events_decoder

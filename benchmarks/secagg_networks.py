@@ -24,7 +24,7 @@ import vl_convert
 
 from benchmarks.common import ROOT, read_rows, write_rows
 from emul.base.errors import RunError
-from emul.record.report import palette
+from emul.report import palette
 from emul.study.cells import cells as cells_of
 from emul.study.done import AGAIN, again, numbers
 from emul.study.job import CELLS, CellJob, PoolOnDemand, run_cell

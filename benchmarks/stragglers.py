@@ -48,7 +48,7 @@ def runs(study: Path, done: Path) -> pd.DataFrame:
 
 
 def _row(network: str, result: dict[str, Any], run: Path) -> dict[str, Any]:
-    from emul.record.report import data, stragglers
+    from emul.report import data, stragglers
 
     energy = pd.read_parquet(run / "energy.parquet")
     of_clients = energy[energy["role"] == "client"]
@@ -169,7 +169,7 @@ def transforms(found: pd.DataFrame) -> str:
 def fronts(found: pd.DataFrame) -> str:
     """Markdown: by network the schemes that no other one beats in time, MB and joules at once, of those that reached
     the target on every seed."""
-    from emul.record.report.tradeoffs import on_front
+    from emul.report.tradeoffs import on_front
 
     lines = ["| network | no other scheme is better in time, MB and joules |", "|---|---|"]
     for network in NETWORKS:
@@ -209,7 +209,7 @@ def draw(found: pd.DataFrame, folder: Path) -> list[Path]:
 def _panel(means: pd.DataFrame, y: str, title: str) -> Any:
     import altair as alt
 
-    from emul.record.report.tradeoffs import on_front
+    from emul.report.tradeoffs import on_front
 
     frame = means.assign(front=on_front(means[["virtual_s", y]].to_numpy()))
     across = alt.X("virtual_s:Q", title="virtual seconds to the accuracy",

@@ -20,11 +20,11 @@ from typing import Any
 import vl_convert
 
 import emul
-from emul.record.report import data, files
-from emul.record.report.figures import space_time
-from emul.record.report.sequence import message_sequence, sequences
-from emul.record.report.spacetime import one_round
 from emul.registry import schemes
+from emul.report import data, files
+from emul.report.figures import space_time
+from emul.report.sequence import message_sequence, sequences
+from emul.report.spacetime import one_round
 from emul.roles import Scheme
 from emul.roles.evaluation import KINDS
 from emul.scenario import loads

@@ -12,7 +12,9 @@ that it is lost; every byte is counted.
     emul.load_run(path)       the tables of a run directory, as pandas frames: see `emul.record.load`
     emul.load_study(path)     the tables of a sweep, a comparison or a suite: see `emul.study.load`
 
-docs/python.md explains all of it; `__init__.pyi` has the types.
+    emul.Node, emul.Scheme, emul.Message, emul.Vector, ...      what a scheme of one's own is written with
+
+docs/python.md and docs/writing-a-scheme.md explain them; `__init__.pyi` has the types.
 """
 
 from __future__ import annotations
@@ -22,16 +24,18 @@ from typing import Any
 
 __version__ = "0.1.0"
 
+_ROLES = ("Analysis", "Contact", "Declared", "Holds", "Matrix", "Message", "Node", "OctetRows", "Octets", "Realised",
+          "Received", "Round", "RoundOver", "Scheme", "Setting", "Variant", "Vector", "Words", "World", "weighted_mean")
 _API = ("Checked", "Explained", "Run", "RunFailed", "Runs", "Scenario", "Study", "StudyFailed", "check",
         "check_device", "compare", "explain", "load_run", "load_scenario", "load_study", "run", "suite", "sweep")
 
 
 def __getattr__(name: str) -> Any:
     """The public names, imported when first asked for: `import emul` costs nothing, and no layer may come with it."""
-    if name in _API:
-        return getattr(import_module("emul.api"), name)
+    if name in _API or name in _ROLES:
+        return getattr(import_module("emul.api" if name in _API else "emul.roles"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_API])
+    return sorted([*globals(), *_API, *_ROLES])

@@ -27,7 +27,7 @@ Run it with `emul run NAME.yaml --plugin NAME`.
 
 from dataclasses import dataclass
 
-from emul.roles import Message, Node, Scheme, Vector, World, weighted_mean
+from emul import Message, Node, Scheme, Vector, World, weighted_mean
 
 
 @dataclass(frozen=True)

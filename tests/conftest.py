@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import settings
+from small_run import HEADER, LATENCIES, ROWS
 from small_scenario import SMALL
 from threadpoolctl import threadpool_limits
 
+from emul.base.rows import Row
 from emul.learning import names
 from emul.workers.pool import Workers
 
@@ -134,3 +136,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         given = getattr(item, "callspec", None)
         if "tests/flower/" in item.nodeid or (given is not None and "flower" in given.params.values()):
             item.add_marker(pytest.mark.skip(reason=apps.MISSING))
+
+
+@pytest.fixture
+def rows() -> list[Row]:
+    return list(ROWS)
+
+
+@pytest.fixture
+def header() -> dict[str, Any]:
+    return dict(HEADER)
+
+
+@pytest.fixture
+def latencies() -> dict[tuple[int, int], int]:
+    return dict(LATENCIES)

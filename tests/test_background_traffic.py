@@ -9,10 +9,10 @@ import pytest
 
 from emul import engine, load_run
 from emul.base.errors import ScenarioError
-from emul.preview import explain, notes
+from emul.preview.explain import explain, notes
 from emul.record.journal import Reading, read
-from emul.record.report import write
 from emul.record.rundir import JOURNAL
+from emul.report import write
 from emul.scenario import Scenario, loads
 from emul.workers.pool import Workers
 from emul.workers.twin import Twin

@@ -9,8 +9,8 @@ import pytest
 
 from emul import engine, load_run
 from emul.base.errors import RunError, ScenarioError
-from emul.preview import computations, explain, notes
-from emul.record.report import write as report
+from emul.preview.explain import computations, explain, notes
+from emul.report import write as report
 from emul.scenario import Scenario, load, loads
 from emul.testing import check_scheme
 from emul.workers.pool import Workers

@@ -70,7 +70,7 @@ IMPORTS = {                             # file -> its import, and the chain that
     "roles/uses_protocols.py": ("import emul.protocols.personal",
                                 "emul.roles.uses_protocols -> emul.protocols.personal"),
     "roles/uses_network.py": ("import emul.network.links.link", "emul.roles.uses_network -> emul.network.links.link"),
-    "network/uses_wire.py": ("from emul import wire", "emul.network.uses_wire -> emul.wire"),
+    "network/uses_wire.py": ("from emul.message import wire", "emul.network.uses_wire -> emul.message.wire"),
     "primitives/uses_learning.py": ("import emul.learning", "emul.primitives.uses_learning -> emul.learning"),
     "kernel/uses_workers.py": ("import emul.workers.core", "emul.kernel.uses_workers -> emul.workers.core"),
     "record/uses_kernel.py": ("import emul.kernel.loop", "emul.record.uses_kernel -> emul.kernel.loop"),

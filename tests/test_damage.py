@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,9 @@ def test_whatever_happens_to_a_run_directory_every_command_says_what_is_wrong() 
     assert outcomes.total() >= 4
 
 
-def test_a_disk_that_gets_full_ends_a_run_in_one_line_and_takes_nothing_from_it(tmp_path: Path) -> None:
+def test_a_disk_that_gets_full_ends_a_run_in_one_line_and_takes_nothing_from_it(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)       # Python does not notice that such a file was cut short
     scenario = loads(schemes.find("fedavg").example + "record: {models: 1, payloads: [Update]}\n", "fedavg")
     (whole,) = engine.run(scenario, workers=0, out=tmp_path / "whole")
     assert whole.summary is not None

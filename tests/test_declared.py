@@ -13,18 +13,18 @@ from sealed_scheme import OPEN_S, SEAL_S, SEALED, Stated
 from emul import engine
 from emul.base import rows as R
 from emul.base.errors import RoleFailed
+from emul.message.wire import ENVELOPE_BYTES
 from emul.network import LinkRule
 from emul.record.columns import columns
 from emul.record.golden import golden_text
 from emul.record.invariants import check_columns
 from emul.record.journal import MemoryJournal
 from emul.record.load import load_run
-from emul.record.report.build import write
+from emul.report.build import write
 from emul.roles import Declared, Node
 from emul.scenario import Stop, loads
 from emul.scenario.faults import NodeSpeed, Slow
 from emul.testing import MS, Ran, Shuffled, run_world
-from emul.wire import ENVELOPE_BYTES
 
 MESSAGES = (Stated,)
 

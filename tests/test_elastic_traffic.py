@@ -8,7 +8,7 @@ import pytest
 
 from emul import engine, load_run
 from emul.base.errors import ScenarioError
-from emul.preview import explain
+from emul.preview.explain import explain
 from emul.scenario import loads
 from emul.workers.pool import Workers
 from emul.workers.twin import Twin

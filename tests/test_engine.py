@@ -17,7 +17,7 @@ from emul.base.errors import ReplayMismatch, ScenarioError
 from emul.engine.profiling import MeasuredCost, pooled
 from emul.engine.running import _require_gpu as require_gpu
 from emul.record.journal import Journal, MemoryJournal, RecordError, header, read
-from emul.record.report import write as write_report
+from emul.report import write as write_report
 from emul.roles import Message, Node, Scheme
 from emul.scenario import loads
 from emul.schemes import fedavg

@@ -21,10 +21,10 @@ from emul.base import kept
 from emul.base.errors import ReplayMismatch, RoleFailed
 from emul.base.files import as_file_name, from_file_name
 from emul.base.kept import KeptError, KeptModel, digest_of
-from emul.footprint import Weighing
 from emul.learning import models
+from emul.preview.footprint import Weighing
 from emul.record.journal import MemoryJournal
-from emul.record.report.build import write
+from emul.report.build import write
 from emul.roles import Node
 from emul.scenario import Crash, Scenario, loads
 from emul.testing import drive, run_world

@@ -8,7 +8,7 @@ import pytest
 
 from emul import engine, load_run
 from emul.base.errors import ScenarioError
-from emul.preview import explain, notes
+from emul.preview.explain import explain, notes
 from emul.scenario import Scenario, loads
 from emul.workers.pool import Workers
 from emul.workers.twin import Twin

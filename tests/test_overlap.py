@@ -18,9 +18,9 @@ import emul
 from emul import engine
 from emul.base import rows as R
 from emul.record.journal import read
-from emul.record.report import write
 from emul.record.rundir import JOURNAL
 from emul.record.tables import BESIDE
+from emul.report import write
 from emul.scenario import Scenario, loads
 from emul.testing import check_scheme, drive
 from emul.workers.pool import Workers

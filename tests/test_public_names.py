@@ -75,10 +75,13 @@ def test_a_name_that_says_nothing_is_found() -> None:
 
 
 def test_what_import_emul_offers_is_on_the_page_of_the_api() -> None:
-    listed = set(re.findall(r"import \w+ as (\w+)", (ROOT / "emul" / "__init__.pyi").read_text(encoding="utf-8")))
-    assert listed <= set(names(importlib.import_module("emul.api")))
-    assert all(hasattr(emul, name) for name in listed)
-    assert "emul.api" in PUBLIC
+    listed = re.findall(r"from ([\w.]+) import (\w+) as \2", (ROOT / "emul/__init__.pyi").read_text(encoding="utf-8"))
+    assert {module for module, _ in listed} == {"emul.api", "emul.roles"}
+    assert {module for module, _ in listed} <= set(PUBLIC)
+    assert {name for _, name in listed} == {name for name in dir(emul) if name in {*emul._API, *emul._ROLES}}
+    for module, name in listed:
+        assert name in names(importlib.import_module(module))
+        assert getattr(emul, name) is getattr(importlib.import_module(module), name)
 
 
 WITH_EXAMPLES = sorted(str(path.relative_to(ROOT).with_suffix("")).replace("/", ".").removesuffix(".__init__")

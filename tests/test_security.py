@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 from small_scenario import SMALL
 
-from emul import cli, engine
+from emul import cli, engine, report
 from emul.base.errors import InputError, TooFewClients
 from emul.base.tracebacks import told
 from emul.engine.keeping import Command, unfinished_like
 from emul.engine.reopening import reopen
 from emul.learning.names import PluginError, add_folder_of
-from emul.record import report, rundir
+from emul.record import rundir
 from emul.record.journal import Journal, RecordError
 from emul.record.load import load_run
 from emul.registry import attacks, schemes

@@ -12,7 +12,7 @@ import numpy as np
 from emul.base import rows as R
 from emul.base.extras import optional
 from emul.base.rows import Row
-from emul.wire import ENVELOPE_BYTES
+from emul.message.wire import ENVELOPE_BYTES
 
 
 def round_times(rows: Sequence[Row], deciders: Collection[int]) -> list[float]:

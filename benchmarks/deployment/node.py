@@ -5,7 +5,7 @@ The rules by which messages meet waits and rounds are the kernel's own (`emul.ke
 emulator has to imagine: sockets, real time, other processes. On the wire a copy of a message is
 
     16 bytes    bytes of the header, bytes of the buffers, round, sequence number
-    header      as `emul.wire` encodes it
+    header      as `emul.message.wire` encodes it
     buffers     the same
 
 so that it has as many bytes as the emulator counts. The node leaves its acts as rows of a journal, whose times are
@@ -27,6 +27,7 @@ from emul.base.rows import Row
 from emul.engine import Wiring
 from emul.kernel.fates import matches, newest_reached, round_is_over, take_from_inbox
 from emul.kernel.parts import Copy, KNode, Patience, Payload
+from emul.message.wire import ENVELOPE_BYTES, Encoded, announced, from_frames
 from emul.roles.events import (
     NO_DEADLINE,
     Abstain,
@@ -49,7 +50,6 @@ from emul.roles.events import (
     Wait,
     WaitEnd,
 )
-from emul.wire import ENVELOPE_BYTES, Encoded, announced, from_frames
 from emul.workers.core import Core
 
 ENVELOPE = struct.Struct("<IIII")

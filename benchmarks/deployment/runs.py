@@ -40,8 +40,8 @@ from benchmarks.deployment.namespaces import Passed, address, built, counted, pl
 from benchmarks.deployment.processes import Deployed, Place, deploy, wired
 from emul.base import rows as R
 from emul.base.rows import Row
+from emul.message.wire import ENVELOPE_BYTES
 from emul.testing.world import run_wiring
-from emul.wire import ENVELOPE_BYTES
 from emul.workers.twin import Twin
 
 Lost = list[list[Any]]      # [vertex, source, target, round, number of the message in it, transmissions of it dropped]

@@ -115,7 +115,7 @@ def _unreached(plan: Scenario, wiring: engine.Wiring, scheme: str, raw: dict[str
                plugins: Sequence[str]) -> NetworkError | None:
     """The error of a first round in which a message finds no link, where some nodes have none and nobody forwards;
     None: all messages have one."""
-    from emul import preview
+    from emul.preview import explain as preview
 
     if wiring.network.topology.forward or cut_off(
             wiring.network, ((u, v) for u in wiring.plan.vertices for v in wiring.plan.vertices if u < v)) is None:
@@ -140,7 +140,7 @@ class Explained:
         """Title -> table: routes, traffic by scheme and type, memory. All cells are text with units."""
         import pandas as pd
 
-        from emul import preview
+        from emul.preview import explain as preview
 
         return {title: pd.DataFrame(cells[1:], columns=cells[0]) for title, cells in preview.tables(self.document)}
 
@@ -162,7 +162,7 @@ def explain(scenario: Given, *, scheme: str | None = None, size: str = "1 MB", w
     size: of the message whose time is told. workers: processes that the memory is for. Raises ScenarioError, and
     ValueError for a size that is none.
     """
-    from emul import preview
+    from emul.preview import explain as preview
 
     require(scenario=scenario, scheme=scheme, size=size, workers=workers, set=set, plugins=plugins)
     document = preview.explain(loaded(scenario, set, seed, plugins), size_bytes(size), scheme, listed(plugins),

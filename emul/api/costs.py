@@ -47,7 +47,7 @@ _Asked = tuple[list[Charge], list[str]]
 
 
 def _asked(plan: Scenario, scheme: str, raw: dict[str, object], plugins: Sequence[str]) -> _Asked:
-    """As `emul.preview.computations`, from what an earlier check has kept, where it has."""
+    """As `emul.preview.explain.computations`, from what an earlier check has kept, where it has."""
     if plugins:                     # their code may be in more files than we know
         return _computations(plan, scheme, raw, plugins)
     key = cells.key(replace(plan, schemes=[(scheme, raw)]))
@@ -65,7 +65,7 @@ def _asked(plan: Scenario, scheme: str, raw: dict[str, object], plugins: Sequenc
 
 
 def _computations(plan: Scenario, scheme: str, raw: dict[str, object], plugins: Sequence[str]) -> _Asked:
-    from emul import preview
+    from emul.preview import explain as preview
 
     return preview.computations(plan, scheme, raw, plugins)
 

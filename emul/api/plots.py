@@ -11,19 +11,19 @@ import altair as alt
 import pandas as pd
 
 from emul.record.marks import in_words
-from emul.record.report import data, figures
-from emul.record.report.curves import learning
-from emul.record.report.data import RunData, Waits
-from emul.record.report.drawing import Figure
-from emul.record.report.files import vega_lite
-from emul.record.report.grid import sweep_figures, sweep_key
-from emul.record.report.moving import contacts_of
-from emul.record.report.phases import bytes_by_phase, phases, side_by_side
-from emul.record.report.sequence import message_sequence, sequences
-from emul.record.report.spacetime import one_round
-from emul.record.report.study import StudyRuns, kinds_of, marked, of_runs, open_study
-from emul.record.report.timeline import contact_plan, shared_links
-from emul.record.report.topology import network_map
+from emul.report import data, figures
+from emul.report.curves import learning
+from emul.report.data import RunData, Waits
+from emul.report.drawing import Figure
+from emul.report.files import vega_lite
+from emul.report.grid import sweep_figures, sweep_key
+from emul.report.moving import contacts_of
+from emul.report.phases import bytes_by_phase, phases, side_by_side
+from emul.report.sequence import message_sequence, sequences
+from emul.report.spacetime import one_round
+from emul.report.study import StudyRuns, kinds_of, marked, of_runs, open_study
+from emul.report.timeline import contact_plan, shared_links
+from emul.report.topology import network_map
 
 Against = Literal["time", "bytes", "rounds"]
 _KEYS = {"time": "time", "bytes": "mb", "rounds": "round"}

@@ -81,7 +81,7 @@ class Run(RunTables):
 
     def report(self, out: str | os.PathLike[str] | None = None) -> Path:
         """Write the report of the run, one HTML file; its path. out: default `report.html` in the run directory."""
-        from emul.record.report import write
+        from emul.report import write
 
         return write(self.path, None if out is None else Path(out))
 

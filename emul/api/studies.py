@@ -58,7 +58,7 @@ class Study(StudyTables):
 
     def report(self, out: str | os.PathLike[str] | None = None) -> Path:
         """Write the report, one HTML file; its path. out: default `report.html` in the directory of the study."""
-        from emul.record.report import write
+        from emul.report import write
 
         return write(self.path, None if out is None else Path(out))
 

@@ -31,10 +31,10 @@ def export(directory: Annotated[Path, typer.Argument(metavar="RUN", help="a run 
                "with --model, whose [default: of the only node that decides]"))] = None,
            plugin: Plugins = None) -> None:
     """Write a run in the format of other tools."""
-    from emul.record import export as formats
     from emul.record.marks import incomplete
     from emul.record.progress import StepProgress
     from emul.record.salvage import is_unfinished, unfinished
+    from emul.report import export as formats
 
     if perfetto is None and tensorboard is None and mlflow is None and wandb is None and model is None:
         raise ScenarioError("command line", [Problem(

@@ -53,9 +53,9 @@ def explain(scenario: ScenarioFile,
             workers: WorkerCount = None,
             sets: Sets = None, set_file: SetFiles = None, seed: Seed = None, plugin: Plugins = None) -> None:
     """Tell routes, bottlenecks, losses, traffic of a round and memory of each scheme, without running the scenario."""
-    from emul import preview
     from emul import scenario as scenarios
     from emul.base.units import size_bytes
+    from emul.preview import explain as preview
 
     try:
         wanted = size_bytes(size)

@@ -117,7 +117,7 @@ def _loggers(said: Sequence[str]) -> list[Beside]:
     """The loggers that `--log` asks for; nothing of it is imported unless it does."""
     if not said:
         return []
-    from emul.record.live.loggers import logger
+    from emul.report.live.loggers import logger
 
     return [logger(one) for one in said]
 

@@ -116,7 +116,7 @@ def known_share(study: StudyOutcome) -> str:
 def write_report(study: Path, quiet: bool) -> Path:
     """Write the page of a study; on stderr the steps, if that takes long and is not to be quiet."""
     from emul.record.progress import StepProgress
-    from emul.record.report import write
+    from emul.report import write
 
     if quiet:
         return write(study)

@@ -20,7 +20,7 @@ def watch(directory: Annotated[Path, typer.Argument(metavar="RUN", help="a run d
     """Show a run while it goes, on a page of this machine; it ends with the run's report. Ctrl-C ends it."""
     from emul.record.journal import RecordError
     with optional("the page of a run needs", "report"):
-        from emul.record.live.server import Watching
+        from emul.report.live.server import Watching
     from emul.record.rundir import INCOMPLETE, SUMMARY
 
     if not any((directory / name).exists() for name in (INCOMPLETE, SUMMARY)):

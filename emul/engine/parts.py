@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from emul.base.plain import PlainDict
-from emul.dynamics import Dynamics, dynamics
 from emul.engine.costs import CostSource, load_costs
 from emul.network import LinkRule, Network, build, realisation
 from emul.network.recorded import Realisation
 from emul.registry import schemes
 from emul.roles.scheme import AnyScheme
 from emul.scenario import NO_EVALUATION, Scenario, build_params, label_of
+from emul.scenario.changes import Changes, changes
 from emul.scenario.labels import parameters
 from emul.scenario.params import scenario_keys
 from emul.scenario.placing import Placed, place
@@ -32,7 +32,7 @@ class Parts:
     realisation: Realisation | None     # of another run: the links draw the same again
     network: Network
     placed: Placed
-    change: Dynamics
+    change: Changes
     costs: CostSource
 
     @property
@@ -56,7 +56,7 @@ def parts_of(scenario: Scenario, name: str, entry: dict[str, object], plugins: S
     realisation = _recorded(scenario)
     network = _network(scenario, realisation, scheme.ideal_links)
     placed = place(scheme, params, entry, network)
-    change = dynamics(scenario, network, placed.names, placed.idle, lossless=scheme.ideal_links,
+    change = changes(scenario, network, placed.names, placed.idle, lossless=scheme.ideal_links,
                       sent=scheme.sends(params))
     return Parts(scenario, scheme, entry, plugins, params, realisation, network, placed, change,
                  costs or load_costs(scenario))

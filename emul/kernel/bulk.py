@@ -16,9 +16,9 @@ from emul.kernel.calendar import FAR, LAND, NETWORK
 from emul.kernel.messages import decide, expect, send, way_to
 from emul.kernel.parts import Copy, KNode, Payload, Pipe
 from emul.kernel.state import Kernel
+from emul.message.wire import ENVELOPE_BYTES, type_of
 from emul.network import HERE
 from emul.roles.events import SendEach
-from emul.wire import ENVELOPE_BYTES, type_of
 
 Way: TypeAlias = tuple[Sequence[int], Pipe]
 

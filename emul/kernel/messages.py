@@ -16,10 +16,10 @@ from emul.kernel.parts import FLOW, OWN, RETURNING, SHARED, Copy, KNode, Payload
 from emul.kernel.sending import transmitted
 from emul.kernel.state import Kernel
 from emul.kernel.waits import tell_watchers
+from emul.message.wire import ENVELOPE_BYTES, TAG, type_of
 from emul.network import GIVEN_BACK, HERE, FlowLink, Link, Tail
 from emul.network.graph.earliest import MOST_HOPS
 from emul.roles.events import Drop, Send
-from emul.wire import ENVELOPE_BYTES, TAG, type_of
 
 _REFUSALS = 8                       # kept of a source, for waits that know fates: a flood must not fill the memory
 _ABSTENTIONS = 1000                 # kept of a node, before those of old rounds are forgotten

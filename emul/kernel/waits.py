@@ -9,8 +9,8 @@ from emul.kernel.calendar import DEADLINE, FATE, LOOK, TIMER
 from emul.kernel.fates import departure_known_at, is_coming, round_is_over, settle, still_there, take_from_inbox
 from emul.kernel.parts import KNode, Patience, Strand
 from emul.kernel.state import Kernel
+from emul.message.wire import type_of
 from emul.roles.events import Abstain, Drop, Ready, Ref, Reject, Unread, Wait, WaitEnd
-from emul.wire import type_of
 
 _NOBODY: frozenset[int] = frozenset()
 

@@ -21,6 +21,7 @@ import numpy as np
 
 from emul.learning import NodeTask
 from emul.learning.models import BUILT_IN, name_of
+from emul.message.wire import Message, Vector
 from emul.primitives.means import weighted_sum
 from emul.primitives.selection import choose
 from emul.primitives.written import WrittenChoice
@@ -32,7 +33,6 @@ from emul.protocols.selection import Selecting
 from emul.protocols.updates import Compression, Mirror, PackedModel, PackedUpdate, Sent
 from emul.roles.node import Node
 from emul.roles.world import World
-from emul.wire import Message, Vector
 
 Train = Callable[[NodeTask, Vector], Vector]         # (node.task, model) -> the model after local training
 

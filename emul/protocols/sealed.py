@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emul.base.errors import NotDecodable, NotSendable, ProtocolViolation
+from emul.message.wire import Holds
 from emul.primitives.he import threshold
 from emul.primitives.he.paillier import LEAST_BITS, Packing, PrivateKey, PublicKey, Share, combined, seconds
 from emul.protocols.demands import Demand, demand
 from emul.protocols.rounds import report_both, train_once
 from emul.roles import Declared, Node, OctetRows, Vector, checks
-from emul.wire import Holds
 
 Integers = NDArray[np.int64]
 One = TypeVar("One")

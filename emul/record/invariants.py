@@ -15,9 +15,9 @@ import numpy as np
 from emul.base import rows
 from emul.base.plain import PlainMapping
 from emul.base.rows import Row
+from emul.message.wire import ENVELOPE_BYTES
 from emul.record.columns import KeyIndex, Table, columns, copy_keys
 from emul.record.tables import computations_of
-from emul.wire import ENVELOPE_BYTES
 
 _NEVER = np.iinfo(np.int64).max
 _ACTIVATIONS = (rows.START, rows.RESUME, rows.ENTER, rows.COMPUTED)

@@ -12,9 +12,9 @@ from emul.base.entries import EntryError, Frames
 from emul.base.errors import WireError
 from emul.base.files import as_file_name
 from emul.base.payloads import Head
+from emul.message.wire import Message, decode, from_frames
 from emul.record.journal import RecordError
 from emul.record.rundir import SEAL, check_seal, plugins_of
-from emul.wire import Message, decode, from_frames
 
 if TYPE_CHECKING:
     import pandas as pd

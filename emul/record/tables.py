@@ -47,7 +47,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "type": "the message's type in the scheme",
         "round": "the sender's round; 0: outside rounds, or of an unscoped type",
         "payload_bytes": "the encoded frames, and what the message declares",
-        "declared_bytes": "of these what the scheme has declared and not carried, see emul.wire.Declared",
+        "declared_bytes": "of these what the scheme has declared and not carried, see emul.message.wire.Declared",
         "wire_bytes": "all that crossed links: frames, envelope and per-packet overhead, once a hop, the losing hop, "
                       "one that is under way and what was sent again included; 0 to oneself",
         "retransmitted_bytes": "of these what reliable links sent again",

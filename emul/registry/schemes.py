@@ -19,8 +19,8 @@ from pathlib import Path
 from emul.base import tracebacks
 from emul.base.errors import InputError
 from emul.learning.names import add_folder_of, is_missing, no_module
+from emul.message.wire import Message
 from emul.roles.scheme import AnyScheme, Scheme, Variant
-from emul.wire import Message
 
 _log = logging.getLogger(__name__)
 

@@ -3,13 +3,13 @@
     from emul.roles import Message, Node, Vector, weighted_mean
 """
 
+from emul.message.wire import Declared, Holds, Matrix, Message, OctetRows, Octets, Vector, Words
 from emul.roles import checks
 from emul.roles.aggregate import weighted_mean
 from emul.roles.analysis import Analysis, Realised, Setting
 from emul.roles.node import Node, Received, Round, RoundOver
 from emul.roles.scheme import Scheme, Variant
 from emul.roles.world import Contact, World
-from emul.wire import Declared, Holds, Matrix, Message, OctetRows, Octets, Vector, Words
 
 __all__ = ["Analysis", "Contact", "Declared", "Holds", "Matrix", "Message", "Node", "OctetRows", "Octets", "Realised",
            "Received", "Round", "RoundOver", "Scheme", "Setting", "Variant", "Vector", "Words", "World", "checks",

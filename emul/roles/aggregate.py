@@ -7,8 +7,8 @@ from typing import Protocol
 
 import numpy as np
 
+from emul.message.wire import Vector
 from emul.primitives.means import weighted_sum
-from emul.wire import Vector
 
 
 class WeightedUpdate(Protocol):

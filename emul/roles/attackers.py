@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from emul.wire import Vector
+from emul.message.wire import Vector
 
 
 @dataclass(frozen=True)

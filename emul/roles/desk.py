@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from emul.base.clock import cpu_ns
+from emul.message.wire import Encoded, Message, Vector
 from emul.roles.costs import Costs
 from emul.roles.events import Action, Ready
-from emul.wire import Encoded, Message, Vector
 
 if TYPE_CHECKING:           # a circle: a node begins activities, which wait as it does and act through its desk
     from emul.roles.activities import Activities

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from emul.wire import Vector
+from emul.message.wire import Vector
 
 Evaluate = Callable[[Vector], dict[str, float]]         # off the clock
 

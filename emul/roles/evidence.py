@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from emul.learning import NodeTask, Task
-    from emul.wire import Message
+    from emul.message.wire import Message
 
 Rows = list[PlainDict]                  # column -> number, text or None: one row each thing that was attacked
 

@@ -30,6 +30,8 @@ from emul.base.streams import generator
 from emul.base.tracebacks import named
 from emul.base.units import LARGEST
 from emul.learning.declared import declared
+from emul.message.verdicts import judge
+from emul.message.wire import TAG, Encoded, Message, Vector, encode, encode_each, kind_of
 from emul.roles.desk import Desk, Evaluate, Job
 from emul.roles.events import (
     NO_DEADLINE,
@@ -51,8 +53,6 @@ from emul.roles.events import (
     WaitEnd,
 )
 from emul.roles.world import Contact, World
-from emul.verdicts import judge
-from emul.wire import TAG, Encoded, Message, Vector, encode, encode_each, kind_of
 
 if TYPE_CHECKING:
     from emul.learning.node_task import NodeTask

@@ -16,13 +16,13 @@ from inspect import signature
 from types import SimpleNamespace
 from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast, get_args, get_origin, get_type_hints
 
+from emul.message.wire import Message
 from emul.roles.analysis import Analysis, Realised, Setting
 from emul.roles.desk import LANE
 from emul.roles.evaluation import AccuracyOf
 from emul.roles.places import default_place, wrong_place
 from emul.roles.trampoline import RoleFunction
 from emul.roles.world import World
-from emul.wire import Message
 
 P = TypeVar("P")
 

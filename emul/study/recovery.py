@@ -25,8 +25,8 @@ from emul.base.kept import artefacts, read_array
 from emul.base.rows import Row
 from emul.record.audit import both_revealed, reason, wrong_sums
 from emul.record.journal import MemoryJournal
-from emul.record.report.page import Part, render
 from emul.registry import schemes
+from emul.report.page import Part, render
 from emul.scenario import DropOut, Scenario, Stop, loads
 from emul.workers.twin import Twin
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from emul.base.errors import RoleFailed
 from emul.base.plain import PlainDict
+from emul.message.wire import Encoded, decode, encode, kind_of, type_of
 from emul.roles import Message, Node
 from emul.roles.costs import Costs
 from emul.roles.desk import LANE, Desk, Job, Memory
@@ -36,7 +37,6 @@ from emul.roles.events import (
 from emul.roles.events import Report as Reported
 from emul.roles.trampoline import Role, RoleFunction
 from emul.roles.world import World
-from emul.wire import Encoded, decode, encode, kind_of, type_of
 
 M = TypeVar("M", bound=Message)
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from emul.message.wire import Encoded
 from emul.roles.events import Event, Observation, Reply
-from emul.wire import Encoded
 from emul.workers.attacking import Note
 from emul.workers.core import Core, FittedGroups, StoreUse
 from emul.workers.jobs import Timing

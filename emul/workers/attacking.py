@@ -20,11 +20,11 @@ from emul.base.errors import RoleError
 from emul.base.streams import generator, key64
 from emul.learning.attack import Attack, Tamper, Transform
 from emul.learning.dataset import mapped
+from emul.message.wire import Encoded, Message, Vector, decode
 from emul.registry import attacks
 from emul.registry.attacks import Planned
 from emul.roles.attackers import Known
 from emul.roles.node import Offered
-from emul.wire import Encoded, Message, Vector, decode
 from emul.workers.payloads import Key
 
 if TYPE_CHECKING:

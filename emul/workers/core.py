@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from emul.base.errors import RoleError, other_beginning
 from emul.base.kept import digest_of
+from emul.message.wire import Encoded, Message, Vector, decode, flat
 from emul.registry import schemes
 from emul.roles.desk import Desk, Evaluate, Memory
 from emul.roles.events import (
@@ -45,7 +46,6 @@ from emul.roles.events import (
 from emul.roles.node import Node
 from emul.roles.trampoline import Role, RoleFunction
 from emul.roles.world import Surroundings, World
-from emul.wire import Encoded, Message, Vector, decode, flat
 from emul.workers import volatile
 from emul.workers.attacking import Attacking, Note
 from emul.workers.evaluations import Evaluations, how

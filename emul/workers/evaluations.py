@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from emul.base.errors import RoleError
+from emul.message.wire import Vector
 from emul.roles.desk import Evaluate
 from emul.roles.evaluation import ASKED, of_all, trained_and_received
 from emul.roles.events import Observation
-from emul.wire import Vector
 from emul.workers.attacking import Attacking
 
 if TYPE_CHECKING:

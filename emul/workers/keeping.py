@@ -13,7 +13,7 @@ from msgspec import Struct
 from emul.base import kept
 from emul.base.errors import RoleError
 from emul.base.files import recorded
-from emul.wire import Vector
+from emul.message.wire import Vector
 
 
 class KeptValue(Struct, array_like=True, gc=False):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from emul.base.errors import RunError
+from emul.message.wire import Encoded, from_frames
 from emul.roles.events import Ref, Send
-from emul.wire import Encoded, from_frames
 
 WITH_EVENT_BYTES = 1024             # a message for one node travels with its event up to this: to ship it costs more
 

@@ -40,8 +40,8 @@ import zmq
 
 from emul.base.errors import EmulError, NotRecorded
 from emul.base.tracebacks import named, writable
+from emul.message.wire import Encoded, from_frames, padded, unpadded
 from emul.roles.events import Event, Observation, Reply
-from emul.wire import Encoded, from_frames, padded, unpadded
 from emul.workers.attacking import Note
 from emul.workers.collections import rare_collections
 from emul.workers.core import Core, FittedGroups, StoreUse

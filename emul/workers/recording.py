@@ -8,8 +8,8 @@ from pathlib import Path
 from emul.base import payloads
 from emul.base.files import recorded
 from emul.base.payloads import Head
+from emul.message.wire import Encoded, type_of
 from emul.roles.events import Action, RoleEvent, Send, SendEach
-from emul.wire import Encoded, type_of
 from emul.workers.payloads import Payloads
 
 

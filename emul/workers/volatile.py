@@ -24,8 +24,8 @@ from emul.base import errors
 from emul.base.entries import EntryError, append, entries
 from emul.base.errors import EmulError, NotRecorded, ProtocolFailure, RoleError, WireError
 from emul.base.files import strerror
+from emul.message.wire import Message, decode, encode, from_frames
 from emul.roles import Scheme
-from emul.wire import Message, decode, encode, from_frames
 
 _LEAVES = (type(None), bool, int, float, str, bytes)
 _LIST, _TUPLE, _DICT, _SCALAR, _DATA, _FAILURE = range(6)      # the kinds of a list in an encoded tree

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from emul import preview
 from emul.api import costs
+from emul.preview import explain as preview
 from emul.scenario import load
 
 SCENARIO = Path(__file__).resolve().parents[2] / "scenarios" / "quickstart.yaml"

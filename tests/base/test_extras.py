@@ -63,7 +63,7 @@ print(len(data.load({"set": "digits"}).train_y))
      "confidence intervals need SciPy, which is not installed: pip install 'emul[stats]'"),
     ("from emul.api.studies import Study; from pathlib import Path; Study.plot.fget(None)",
      "figures need Altair, which is not installed: pip install 'emul[report]'"),
-    ("from emul.record.report import write; from pathlib import Path; write(Path('.'))",
+    ("from emul.report import write; from pathlib import Path; write(Path('.'))",
      "figures need Altair, which is not installed: pip install 'emul[report]'"),
     ("from emul.network.models.tle import Propagated; Propagated([])",
      "constellations from two-line elements need sgp4, which is not installed: pip install 'emul[orbits]'")])

@@ -60,8 +60,8 @@ from benchmarks.deployment.runs import (
 )
 from emul.base import rows as R
 from emul.base.rows import Row
+from emul.message.wire import ENVELOPE_BYTES
 from emul.network.links.connections import TcpStack
-from emul.wire import ENVELOPE_BYTES
 
 NODES = 4
 FAST = Net("loopback", "htb", [1000] * NODES, [1000] * NODES)

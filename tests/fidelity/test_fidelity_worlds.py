@@ -11,11 +11,11 @@ from laws import BYTE_A_NS, MS, S, count_z, mean_z
 
 from emul.base import rows as R
 from emul.base.streams import generator
+from emul.message.wire import ENVELOPE_BYTES, encode
 from emul.network import LinkRule, OutageSpec, TopologySpec
 from emul.roles import Message
 from emul.scenario import Crash, LinkDown, Stop
 from emul.testing import run_world
-from emul.wire import ENVELOPE_BYTES, encode
 
 
 @dataclass(frozen=True)

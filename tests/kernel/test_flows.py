@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emul.base import rows as R
+from emul.message.wire import ENVELOPE_BYTES
 from emul.network import LinkRule, OutageSpec, TopologySpec, build
 from emul.network.links.flows import FlowLink, Flows
 from emul.network.links.tcp import mathis_bps
 from emul.network.links.transport import TcpCap
-from emul.network.outlook import Outlook
+from emul.preview.outlook import Outlook
 from emul.roles import Message, Node
 from emul.scenario import LinkDown
 from emul.testing import MS, Ran, Shuffled, run_world
-from emul.wire import ENVELOPE_BYTES
 
 RATE = 8_000_000                    # bit/s: 1 byte takes 1 us
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from emul.base import rows as R
 from emul.base.errors import Deadlock, RoleFailed
+from emul.message.wire import ENVELOPE_BYTES, encode
 from emul.network import LinkRule, OutageSpec, TopologySpec
 from emul.network.links.features import Queue, Switching
 from emul.network.models.contacts import ContactSpec
@@ -21,7 +22,6 @@ from emul.roles import Declared, Message, Node
 from emul.scenario import Crash, LinkDown, LinkSet, Stop
 from emul.scenario.faults import Leave
 from emul.testing import MS, Ran, Shuffled, drive, run_world
-from emul.wire import ENVELOPE_BYTES, encode
 
 LATENCY = 100                       # ms
 RATE = 8_000_000                    # bit/s: a byte a microsecond

@@ -22,7 +22,7 @@ from emul.network.links.link import Tail
 from emul.network.models.contacts import Contacts, ContactSpec, read_plan
 from emul.network.models.profiles import NEVER
 from emul.network.models.residual import LinkLoad, LoadEntry, Residual
-from emul.network.outlook import Outlook
+from emul.preview.outlook import Outlook
 
 S, MS, MBIT, MB = 10**9, 10**6, 10**6, 10**6
 HEADER = "start_s,end_s,source,destination,rate_mbps,latency_ms\n"

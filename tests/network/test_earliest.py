@@ -21,7 +21,7 @@ from emul.network.links.features import Switching
 from emul.network.links.full_link import FullLink
 from emul.network.models.contacts import Contacts, ContactSpec, Gap
 from emul.network.models.profiles import NEVER
-from emul.network.outlook import Outlook
+from emul.preview.outlook import Outlook
 
 S, MS, MBIT, MB = 10**9, 10**6, 10**6, 10**6
 HEADER = "start_s,end_s,source,destination,rate_mbps,latency_ms\n"

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from emul.base import rows as R
 from emul.base.errors import RoleError
+from emul.message.wire import ENVELOPE_BYTES, encode
 from emul.network import LinkRule, OutageSpec, TopologySpec
 from emul.network.models.latency import JitterSpec
 from emul.protocols import collective
@@ -22,7 +23,6 @@ from emul.protocols.collective import How, Part, all_gather, all_reduce, legs_of
 from emul.roles import Node
 from emul.scenario import Crash, Stop
 from emul.testing import MS, Ran, run_world
-from emul.wire import ENVELOPE_BYTES, encode
 
 MESSAGES = collective.MESSAGES
 HOWS: tuple[How, ...] = get_args(How)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emul.base.errors import RoleFailed
+from emul.message.wire import ENVELOPE_BYTES, encode
 from emul.network import LinkRule
 from emul.primitives.compress import Codec, choose
 from emul.protocols import collective
@@ -19,7 +20,6 @@ from emul.roles import Node, Scheme
 from emul.scenario import Stop
 from emul.testing import MS, Ran, Shuffled, run_world
 from emul.testing.world import NoParams, full_mesh
-from emul.wire import ENVELOPE_BYTES, encode
 
 MESSAGES = collective.MESSAGES
 DELTA, B = 0.05, 2_500_000                  # s one way, bytes/s

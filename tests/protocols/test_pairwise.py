@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emul.base import rows
+from emul.message.wire import Message, encode
 from emul.primitives.crypto import graphs
 from emul.primitives.crypto.graphs import Closed
 from emul.primitives.crypto.keys import SEAL_OVERHEAD_BYTES
@@ -20,7 +21,6 @@ from emul.protocols.pairwise import server as hub
 from emul.protocols.pairwise.messages import Consents, Survived, Unmask, id_array
 from emul.record.audit import both_revealed
 from emul.testing.summing import SumOutcome, sums
-from emul.wire import Message, encode
 
 STAGES = ("AdvertiseKeys", "SharesUp", "Masked", "Reveal")
 

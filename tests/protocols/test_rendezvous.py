@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from emul.base import rows as R
+from emul.message.wire import encode
 from emul.network import LinkRule, OutageSpec
 from emul.protocols import collective, rendezvous
 from emul.protocols.collective import How, Manner, all_reduce
@@ -20,7 +21,6 @@ from emul.scenario import Crash, Stop
 from emul.scenario.faults import Leave
 from emul.testing import MS, Ran, Shuffled, run_world
 from emul.testing.world import NoParams, full_mesh
-from emul.wire import encode
 
 MESSAGES = (*collective.MESSAGES, *rendezvous.MESSAGES)
 

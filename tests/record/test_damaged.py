@@ -15,13 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from emul import engine
+from emul import engine, report
 from emul.base.errors import NotRecorded, ScenarioError
 from emul.engine import read_profile
-from emul.record import report
 from emul.record.journal import Journal, RecordError
 from emul.record.load import load_run
-from emul.record.report.data import open_run
+from emul.report.data import open_run
 from emul.scenario import load, loads
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,11 +13,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from emul import cli, engine, load_run
-from emul.record import export, report, rundir, salvage
+from emul import cli, engine, load_run, report
+from emul.record import rundir, salvage
 from emul.record.journal import Journal, RecordError, read
 from emul.record.load import IncompleteRun
 from emul.record.tables import COLUMNS
+from emul.report import export
 from emul.roles.events import Observation
 from emul.scenario import loads
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import emul
-from emul import preview
 from emul.base import rows as R
 from emul.base.errors import RunError, ScenarioError
+from emul.preview import explain as preview
 from emul.scenario import load, loads
 from emul.scenario.costtrace import read_trace
 from emul.scenario.devices import SHIPPED, DeviceRule, Devices, read_devices

@@ -12,6 +12,7 @@ import pytest
 from emul.base import rows
 from emul.base.streams import generator
 from emul.kernel import Kernel, NodeCrash
+from emul.message.wire import Encoded, Message, decode, encode
 from emul.registry import schemes
 from emul.roles.costs import Costs
 from emul.roles.desk import Desk, Memory
@@ -21,7 +22,6 @@ from emul.roles.trampoline import Role
 from emul.roles.world import World
 from emul.testing import scripted
 from emul.testing.scripted import FakeTask, Late, Lost, Script, nothing
-from emul.wire import Encoded, Message, decode, encode
 
 
 def towards_a_goal(task: FakeTask, whose: str, round_: int, parameters: np.ndarray) -> np.ndarray:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from emul import engine, load_run
 from emul.base.errors import NotDecodable, ProtocolViolation, TooFewClients
+from emul.message.wire import encode
 from emul.primitives.crypto.keys import key_pair
 from emul.primitives.field import P31
 from emul.primitives.quantise import Quantiser, SumOfUpdates
@@ -38,7 +39,6 @@ from emul.registry import schemes
 from emul.scenario import loads
 from emul.schemes import fastsecagg, lightsecagg
 from emul.testing.world import run_wiring
-from emul.wire import encode
 from emul.workers.twin import Twin
 
 # the message of the client that closes each set, the server's message that asks for it, and the stage's name

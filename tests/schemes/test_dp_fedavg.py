@@ -16,8 +16,8 @@ from emul.primitives.dp import sigma_over_sensitivity
 from emul.primitives.privacy import ldp
 from emul.protocols.rounds import Model
 from emul.record.progress import table
-from emul.record.report import build
 from emul.registry import schemes
+from emul.report import build
 from emul.roles import Realised, Setting
 from emul.scenario import loads
 from emul.schemes import dp_fedavg

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from emul.base.errors import ScenarioError
 from emul.learning import NodeTask, Task
+from emul.message.wire import encode
 from emul.protocols.collective import Part
 from emul.scenario import loads
 from emul.schemes import ddp, diloco, local_sgd
 from emul.testing import Ran, run_text
-from emul.wire import encode
 
 
 def with_solver(text: str, solver: str) -> str:

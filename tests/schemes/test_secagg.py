@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from emul.base.errors import ProtocolViolation, TooFewClients
 from emul.kernel import NodeCrash
+from emul.message.wire import Message, encode
 from emul.primitives.crypto import shamir
 from emul.primitives.crypto.keys import agree, key_pair, mask_seed, unseal
 from emul.primitives.crypto.masks import unmask
@@ -38,7 +39,6 @@ from emul.protocols.pairwise.messages import (
 from emul.protocols.sums import codec
 from emul.schemes import secagg
 from emul.schemes.secagg import Params, check
-from emul.wire import Message, encode
 
 # the message of the client that closes each set, and the server's message that asks for it
 STAGES = [("AdvertiseKeys", "Begin"), ("Shared", "KeyRing"), ("Masked", "Sharers"), ("Reveal", "Unmask")]

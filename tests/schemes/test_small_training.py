@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from emul.learning import Task
+from emul.message.wire import encode
 from emul.primitives.compress import choose
 from emul.protocols.collective import Part
 from emul.testing import run_text
-from emul.wire import encode
 
 D, PEERS, STEPS = 1_035_008, 4, 200
 TEXT = """

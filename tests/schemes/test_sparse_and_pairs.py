@@ -19,13 +19,13 @@ from emul.base import rows as R
 from emul.base.errors import NotSendable, ScenarioError
 from emul.base.streams import generator
 from emul.learning import NodeTask, Task
+from emul.message.wire import encode
 from emul.primitives.compress import choose
 from emul.protocols.collective import Code
 from emul.protocols.updates import Sent, encoded
 from emul.scenario import loads
 from emul.schemes import diloco, local_sgd, noloco, sparseloco
 from emul.testing import Ran, run_text
-from emul.wire import encode
 
 D = 650                                 # parameters of the examples' model
 DEAF = ('links: [{', 'links: [{match: "peer2->peer3", outage: {model: bernoulli, p: 1, per: message}}, {')

@@ -12,11 +12,11 @@ from emul.base import rows as R
 from emul.base.errors import ScenarioError
 from emul.learning import Task
 from emul.learning.stacked_pieces import There, _Stacked
-from emul.preview import explain, tables
+from emul.message.wire import Message, encode
+from emul.preview.explain import explain, tables
 from emul.protocols.split import Activations, Done, Features, Gradients, HeadGradients, Turn
 from emul.scenario import loads
 from emul.testing import MS, Ran, Shuffled, run_text
-from emul.wire import Message, encode
 from emul.workers.pool import Workers
 from emul.workers.twin import Twin
 

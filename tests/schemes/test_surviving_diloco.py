@@ -13,12 +13,12 @@ import pytest
 from emul.base import rows as R
 from emul.base.errors import ScenarioError
 from emul.learning import NodeTask, Task
+from emul.message.wire import ENVELOPE_BYTES, encode
 from emul.primitives.compress import choose
 from emul.protocols.collective import Chunk, CodedPart
 from emul.scenario import loads
 from emul.schemes import ddp, diloco, local_sgd, sparseloco
 from emul.testing import Ran, Shuffled, run_text
-from emul.wire import ENVELOPE_BYTES, encode
 
 STAR = "topology: {generator: star_mesh, clients: 4}"
 

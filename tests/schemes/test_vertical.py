@@ -15,7 +15,7 @@ from emul.learning import Task
 from emul.learning.columns import ColumnGroups, mistakes
 from emul.learning.shards import PartitionError
 from emul.learning.stacked_pieces import There
-from emul.preview import explain
+from emul.preview.explain import explain
 from emul.primitives.crypto.intersection import blinded, raised
 from emul.protocols.alignment import Raised, match, rows_of
 from emul.scenario import loads

@@ -12,7 +12,7 @@ from emul import engine, load_run
 from emul.base.errors import NotDecodable, ScenarioError
 from emul.base.streams import generator
 from emul.learning import Task
-from emul.preview import explain
+from emul.preview.explain import explain
 from emul.primitives.he.paillier import Packing, key_pair, seconds
 from emul.protocols.sealed import Box, Ciphertexts, StandIns
 from emul.scenario import loads

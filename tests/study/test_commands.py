@@ -98,7 +98,7 @@ def test_a_page_of_a_study_that_takes_long_says_its_steps_unless_quiet(tmp_path:
         tell(f"reading {path}")
         return path / "report.html"
 
-    monkeypatch.setattr("emul.record.report.write", written)
+    monkeypatch.setattr("emul.report.write", written)
     monkeypatch.setattr(StepProgress, "tell", lambda self, text: told.append(text))
     assert [write_report(tmp_path, quiet) for quiet in (True, False)] == [tmp_path / "report.html"] * 2
     assert told == [f"reading {tmp_path}"]

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 from small_scenario import SMALL
 
-from emul import engine, scenario
+from emul import engine, report, scenario
 from emul.base.errors import ScenarioError
-from emul.record import progress, report
+from emul.record import progress
 from emul.record.marks import NOTE
 from emul.study import text
 from emul.study.compare import Comparison, compare, document

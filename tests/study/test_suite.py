@@ -19,9 +19,9 @@ from emul.base.errors import ScenarioError
 from emul.learning.task import Task
 from emul.record.journal import RecordError
 from emul.record.load import load_run
-from emul.record.report import write
-from emul.record.report.suite import _compared, dots
 from emul.registry.schemes import UnknownScheme
+from emul.report import write
+from emul.report.suite import _compared, dots
 from emul.study.directory import StudyError
 from emul.study.engines import here
 from emul.study.job import CELLS

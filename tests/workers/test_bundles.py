@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from emul.wire import Encoded, Message, decode, encode
+from emul.message.wire import Encoded, Message, decode, encode
 from emul.workers.process import SMALL_BYTES, Bundle, unbundled
 
 

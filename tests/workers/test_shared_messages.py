@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from emul.message.wire import Vector
 from emul.roles import Message, Node
 from emul.roles.desk import Job
 from emul.scenario import Stop
 from emul.testing import run_world
-from emul.wire import Vector
 from emul.workers.twin import Twin
 
 

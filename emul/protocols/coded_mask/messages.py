@@ -23,10 +23,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from emul.message.wire import fixed
 from emul.protocols import channels
 from emul.protocols.sums import Begin
 from emul.roles import Message, OctetRows, Octets, Words
-from emul.wire import fixed
 
 
 def joined(boxes: Sequence[np.ndarray]) -> np.ndarray:

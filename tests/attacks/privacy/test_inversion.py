@@ -20,8 +20,8 @@ from emul.attacks.privacy.pixels import matched, psnr, ssim
 from emul.engine.observing import attack
 from emul.record.attacks import read_attack
 from emul.record.pictures import png, side_by_side
-from emul.record.report.build import attacked
-from emul.record.report.page import render
+from emul.report.build import attacked
+from emul.report.page import render
 from emul.scenario import loads
 from emul.workers.twin import Twin
 

@@ -13,7 +13,7 @@ from emul import engine
 from emul.attacks.privacy.clear_blocks import BlocksUndetermined, inputs_of_batch
 from emul.attacks.privacy.pixels import matched
 from emul.engine.observing import attack
-from emul.record.report.build import attacked
+from emul.report.build import attacked
 from emul.scenario import loads
 
 SCENARIO = """

@@ -15,8 +15,8 @@ from emul.base.errors import ScenarioError
 from emul.cli import main
 from emul.engine.observing import attack
 from emul.record.journal import RecordError
-from emul.record.report.build import attacked
 from emul.registry import attacks
+from emul.report.build import attacked
 from emul.scenario import loads
 
 SCENARIO = """

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from emul.base.errors import NotDecodable, TooFewClients
 from emul.base.streams import generator
 from emul.kernel import NodeCrash
+from emul.message.wire import encode
 from emul.primitives.crypto.keys import key_pair
 from emul.protocols.setup import KeyRequest, KeyRing, KeysHeld, PublicKey
 from emul.roles.events import WaitEnd
@@ -36,7 +37,6 @@ from emul.schemes.fair_seccogc.messages import (
     PartialSum,
     Present,
 )
-from emul.wire import encode
 
 
 @dataclass

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emul.base.errors import ProtocolViolation
+from emul.message.wire import encode
 from emul.primitives.crypto.keys import key_pair
 from emul.primitives.field import P31
 from emul.protocols import channels
@@ -23,7 +24,6 @@ from emul.schemes.swiftagg_plus import client_role as member
 from emul.schemes.swiftagg_plus import server_role as hub
 from emul.schemes.swiftagg_plus.messages import Agreed, Begin, Held, Running, Share, Total
 from emul.schemes.swiftagg_plus.seats import bits_of, members_of, seat
-from emul.wire import encode
 
 
 @dataclass

@@ -1,0 +1,1 @@
+"""Messages as frames (`wire`), and the verdict on what one holds, made where it is encoded (`verdicts`)."""

@@ -1,0 +1,201 @@
+"""Stragglers: for whom the deciding nodes waited, how long, and what work came to nothing.
+
+A computation belongs to what its node sends next to a deciding node: an update that was late, lost, or never read was
+computed in vain. The last computation of a node, if nothing of it was sent to a deciding node, is `unsent`: it was cut
+off, the run was over, or its scheme wants nothing of it.
+"""
+
+from __future__ import annotations
+
+import altair as alt
+import numpy as np
+import pandas as pd
+
+from emul.record.tables import DELIVERED, IN_FLIGHT, LATE, LOST, REJECTED, TO_ENDED
+from emul.report.data import DEADLINE, RunData, Waits, busy_until, endings
+from emul.report.drawing import Figure, amount, coloured, named, whole
+
+_SHOWN = 24                 # nodes that a figure shows, at most
+_BAR = 22                   # pixels a bar
+BECAME = ("used", "late", "lost", "unread", "unsent")
+_COLOURS = ["$s1", "$late", "$lost", "$s4", "$between"]
+_WAITED = ("alone", "together")
+_WAITED_COLOURS = ["$s2", "$wait"]
+_WAITED_TEXT = ("Every wait of a deciding node in a round counts for the node whose message, or loss, ended it. A wait "
+                "that a deadline ended counts in equal parts for the nodes that had not answered. Alone: the part "
+                "since the message before; together: the part while others were still missing, too.")
+
+
+# --- who was waited for ---------------------------------------------------------------------------------------------
+
+def held_up(run: RunData, w: Waits) -> pd.DataFrame:
+    """The waits of the deciding nodes as `data.endings`, one that a timeout ended as a row for each node that was sent
+    something in that round and of which nothing had come, or `nobody`."""
+    found = endings(run, w)
+    late = found[found["how"] == DEADLINE]
+    if not len(late):
+        return found
+    m = run.messages
+    asked = pd.DataFrame({"node": m.source, "round": m.round, "other": m.target})
+    came = (m.fate == DELIVERED) & (m.arrived_ns >= 0)
+    answered = pd.DataFrame({"node": m.target, "round": m.round, "other": m.source, "came": m.arrived_ns})[came]
+    first = answered.groupby(["node", "round", "other"], as_index=False)["came"].min()
+    pairs = late[["node", "round", "end_ns"]].merge(asked.drop_duplicates()).merge(first, how="left")
+    pairs = pairs[(pairs["other"] != pairs["node"]) & ~(pairs["came"] <= pairs["end_ns"])]
+    missing = late.drop(columns=["cause"]).merge(pairs[["node", "round", "end_ns", "other"]], how="left")
+    names = np.array([*run.names, "nobody"], dtype=object)
+    cause = names[missing.pop("other").fillna(len(run.names)).to_numpy(np.int64)]
+    return pd.concat([found[found["how"] != DEADLINE], missing.assign(cause=cause)], ignore_index=True)
+
+
+def waited_for(held: pd.DataFrame) -> pd.DataFrame:
+    """One row a node that ended a wait, or was missing at a deadline; by seconds, falling.
+
+    held: of `held_up`. rounds: in how many; waited_s: the waits that it ended, in equal parts for those who were
+    missing at a deadline; alone_s: the part of them after the last but one message, that this node alone cost; most_s:
+    the longest; share: of all that was waited.
+    """
+    parts = held.groupby(["node", "end_ns"])["cause"].transform("size")
+    each = held.assign(waited_s=held["waited_s"] / parts,
+                       alone_s=np.minimum(held["alone_s"], held["waited_s"]) / parts)
+    found = each.groupby("cause", sort=False).agg(rounds=("round", "nunique"), waited_s=("waited_s", "sum"),
+                                                  alone_s=("alone_s", "sum"), most_s=("waited_s", "max"))
+    total = float(found["waited_s"].sum())
+    found = found.assign(share=found["waited_s"] / total if total else 0.0)
+    return found.sort_values("waited_s", ascending=False, kind="stable").reset_index()
+
+
+def waited_figure(held: pd.DataFrame, key: str = "waited-for", title: str = "Waits, by the node that was waited for",
+                  text: str = _WAITED_TEXT) -> Figure:
+    """Seconds that deciding nodes waited, by whom for. There is one wait at least."""
+    found = waited_for(held)
+    kept = found.head(_SHOWN)
+    order = kept["cause"].tolist()
+    parts = pd.concat([kept.assign(part="alone", seconds=kept["alone_s"]),
+                       kept.assign(part="together", seconds=kept["waited_s"] - kept["alone_s"])], ignore_index=True)
+    parts = parts[parts["seconds"] > 0].assign(rank=parts["part"].map({p: i for i, p in enumerate(_WAITED)}))
+    chart = named("waited").mark_bar().encode(
+        y=alt.Y("cause:N", title=None, sort=order, axis=alt.Axis(labelLimit=220)),
+        x=alt.X("seconds:Q", title="virtual seconds waited, all rounds together"), order=alt.Order("rank:Q"),
+        color=coloured("part", list(_WAITED), _WAITED_COLOURS, legend=alt.Legend(columns=2, title=None)),
+        tooltip=[alt.Tooltip("cause:N", title="for"), "part:N", alt.Tooltip("seconds:Q", format=",.4~g"),
+                 alt.Tooltip("rounds:Q", title="rounds"), alt.Tooltip("share:Q", title="of all waits", format=".1%")])
+    cut = "" if len(found) <= _SHOWN else f" The {_SHOWN} of {len(found):,} that were waited for longest."
+    few = found.head(max(1, round(len(found) / 10)))
+    said = (f"{found['cause'][0]} was waited for {amount(found['waited_s'][0], 's')} in {found['rounds'][0]} rounds; "
+            f"the first tenth of them, {len(few)}, for {few['share'].sum():.0%} of the time")
+    return Figure(key, title, f"{text}{cut}",
+                  f"Stacked bars of waits by cause: {said}.",
+                  whole(chart, height=_BAR * max(2, len(kept))), {"waited": parts}, found, least_width=330)
+
+
+# --- work wasted ----------------------------------------------------------------------------------------------------
+
+def work(run: RunData) -> pd.DataFrame:
+    """One row a node and what its work became: node (number), name, role, became, count, seconds, bytes.
+
+    Of nodes that decide nothing. count: computations; seconds: virtual; bytes: of what it sent to deciding nodes, on
+    all hops.
+    """
+    decider = np.zeros(len(run.names), bool)
+    decider[list(run.header.get("deciders", range(len(run.names))))] = True
+    m, c, end_ns = run.messages, run.computations, busy_until(run)
+    sent = np.flatnonzero(decider[m.target] & ~decider[m.source])
+    became = _became(run, sent)
+    mine = np.flatnonzero(~decider[c.node])
+    fate = _followed_by(run, sent, became, c.node[mine], end_ns[mine])
+    computed = {"node": c.node[mine], "became": fate, "count": 1, "seconds": (end_ns - c.start_ns)[mine] / 1e9,
+                "bytes": 0}
+    carried = {"node": m.source[sent], "became": became, "count": 0, "seconds": 0.0, "bytes": m.wire_bytes[sent]}
+    both = pd.concat([pd.DataFrame(computed), pd.DataFrame(carried)])
+    found = both.groupby(["node", "became"], as_index=False)[["count", "seconds", "bytes"]].sum()
+    names, roles = np.array(run.names, dtype=object), np.array(run.roles, dtype=object)
+    found.insert(1, "name", names[found["node"].to_numpy(np.int64)])
+    found.insert(2, "role", roles[found["node"].to_numpy(np.int64)])
+    return found.assign(became=np.array(BECAME, dtype=object)[found["became"].to_numpy(np.int64)])
+
+
+def _became(run: RunData, sent: np.ndarray) -> np.ndarray:
+    """Of each of these messages the index into BECAME."""
+    m = run.messages
+    fate, became = m.fate[sent], np.full(len(sent), BECAME.index("used"))
+    became[m.unread[sent] | (fate == REJECTED)] = BECAME.index("unread")
+    became[(fate == LATE) | (fate == TO_ENDED) | (fate == IN_FLIGHT)] = BECAME.index("late")
+    became[fate == LOST] = BECAME.index("lost")
+    return became
+
+
+def _followed_by(run: RunData, sent: np.ndarray, became: np.ndarray, node: np.ndarray,
+                 end_ns: np.ndarray) -> np.ndarray:
+    """The fate of the first message that each node sent at or after each of these times. Of several at one instant it
+    is the largest, which is the update and not a message for a rule beside it."""
+    m = run.messages
+    times, rank = np.unique(np.concatenate([m.sent_ns[sent], end_ns]), return_inverse=True)
+    key = m.source[sent] * len(times) + rank[:len(sent)]        # ranks: nodes x nanoseconds can exceed 64 bits
+    order = np.lexsort((-m.payload_bytes[sent], key))
+    key, became = key[order], np.append(became[order], BECAME.index("unsent"))
+    place = np.searchsorted(key, node * len(times) + rank[len(sent):])
+    same = (place < len(key)) & (np.append(m.source[sent][order], -1)[place] == node)
+    return became[np.where(same, place, len(key))]
+
+
+def wasted(found: pd.DataFrame) -> float:
+    """The share of the seconds of `work` that came to nothing; 0 without any."""
+    total = found["seconds"].sum()
+    return float(found.loc[found["became"] != "used", "seconds"].sum() / total) if total else 0.0
+
+
+def work_figure(found: pd.DataFrame) -> Figure:
+    """Seconds computed by node and what became of them."""
+    by_node = found.groupby("node")["seconds"].sum()
+    vain = found[found["became"] != "used"].groupby("node")["seconds"].sum().reindex(by_node.index, fill_value=0.0)
+    each = pd.DataFrame({"vain": vain, "all": by_node})
+    order = each.sort_values(["vain", "all"], ascending=False, kind="stable").index
+    kept = found[found["node"].isin(order[:_SHOWN]) & (found["seconds"] > 0)]
+    kept = kept.assign(rank=kept["became"].map({name: i for i, name in enumerate(BECAME)}))
+    names = found.drop_duplicates("node").set_index("node")["name"]
+    chart = named("work").mark_bar().encode(
+        y=alt.Y("name:N", title=None, sort=names.loc[order[:_SHOWN]].tolist()),
+        x=alt.X("seconds:Q", title="virtual seconds computed"), order=alt.Order("rank:Q"),
+        color=coloured("became", list(BECAME), _COLOURS, legend=alt.Legend(columns=3, title=None)),
+        tooltip=["name:N", "role:N", "became:N", alt.Tooltip("count:Q", title="computations"),
+                 alt.Tooltip("seconds:Q", format=",.4~g"), alt.Tooltip("bytes:Q", format=",")])
+    cut = "" if len(order) <= _SHOWN else f" The {_SHOWN} of {len(order):,} nodes with most work in vain."
+    lost = found[found["became"] != "used"]
+    said = (f"{wasted(found):.1%} of {amount(found['seconds'].sum(), 's')} came to nothing, and "
+            f"{amount(lost['bytes'].sum() / 1e6, 'MB')} of what was sent")
+    return Figure("work-wasted", "Work that came to nothing",
+                  "Computing of each node, by the fate of the message that it sent next to a deciding node: used, "
+                  f"late, lost, or come and never read; unsent: the node sent nothing any more.{cut}",
+                  f"Stacked bars of computing by node: {said}.",
+                  whole(chart, height=_BAR * max(2, min(len(order), _SHOWN))), {"work": kept},
+                  found.drop(columns=["node"]), least_width=330)
+
+
+def views(held: pd.DataFrame, worked: pd.DataFrame) -> list[Figure]:
+    """The figures of one run, of those for which there is something: who was waited for (`held_up`), and what work came
+    to nothing (`work`)."""
+    return [*([waited_figure(held)] if len(held) else []),
+            *([work_figure(worked)] if worked["seconds"].sum() > 0 else [])]
+
+
+def side_by_side(found: dict[str, pd.DataFrame], key: str = "work-by-run",
+                 title: str = "Work that came to nothing, side by side",
+                 text: str = "Shares of the computing of all nodes that decide nothing, by the fate of the message "
+                             "that followed.", what: str = "run") -> Figure:
+    """Work of several runs, or of several of `what`, by what became of it, each as shares of its own."""
+    parts = pd.concat([one.groupby("became", as_index=False)[["count", "seconds", "bytes"]].sum().assign(**{what: name})
+                       for name, one in found.items()], ignore_index=True)
+    parts = parts.assign(share=parts["seconds"] / parts.groupby(what)["seconds"].transform("sum"),
+                         rank=parts["became"].map({name: i for i, name in enumerate(BECAME)}))
+    chart = named("work").mark_bar().encode(
+        y=alt.Y(f"{what}:N", title=None, sort=list(found), axis=alt.Axis(labelLimit=220)),
+        x=alt.X("share:Q", title="share of the virtual seconds computed", axis=alt.Axis(format=".0%")),
+        color=coloured("became", list(BECAME), _COLOURS, legend=alt.Legend(columns=3, title=None)),
+        order=alt.Order("rank:Q"), tooltip=[
+            f"{what}:N", "became:N", alt.Tooltip("share:Q", format=".1%"), alt.Tooltip("seconds:Q", format=",.4~g"),
+            alt.Tooltip("bytes:Q", format=",")])
+    said = "; ".join(f"{name} {wasted(one):.0%}" for name, one in found.items())
+    return Figure(key, title, text, f"Stacked bars of shares by {what}. In vain: {said}.",
+                  whole(chart, height=_BAR * max(len(found), 2)),
+                  {"work": parts}, parts.drop(columns=["rank"]), least_width=320)
