@@ -28,13 +28,15 @@ def list_schemes(name: Annotated[str | None, typer.Argument(help="what this sche
     if name is not None:
         _describe(schemes.find(name, plugin or ()))
         return
-    for known in schemes.known(plugin or ()):
+    names = schemes.known(plugin or ())
+    for known in names:
         try:
             scheme = schemes.find(known, plugin or ())
             print(f"{known}: {scheme.headline} [accuracy: {_accuracy(scheme)}]")
         except EmulError as e:
             print(f"{known}: {_offers(known, plugin or ()) or e}")
-    print("emul schemes NAME tells what a scheme is, its parameters, and what it protects")
+    if names:
+        print("emul schemes NAME tells what a scheme is, its parameters, and what it protects")
 
 
 def _describe(scheme: Scheme[object]) -> None:
