@@ -22,8 +22,8 @@ from emul.network.models.contacts import Contacts
 from emul.network.network import TrafficRow
 from emul.record import payloads
 from emul.record.energy import Power, PowerDraw
+from emul.record.side_tables import traffic_totals
 from emul.record.summary import Facts
-from emul.record.traffic import totals
 from emul.roles.desk import LANE
 from emul.roles.evaluation import kind_of
 from emul.roles.events import Observation
@@ -85,7 +85,7 @@ def facts(finished: Finished, digest_journal: str, directory: Path | None = None
                  rounds_missed=kernel.rounds_missed, uncharged=kernel.uncharged, **_beyond(finished),
                  poisoned=_poisoned_names(wiring), idle=wiring.idle, energy=_energy(wiring, kernel.end_ns),
                  attackers_knew=knowledge(finished.notes, kernel.end_ns),
-                 background=totals(finished.background),
+                 background=traffic_totals(finished.background),
                  payloads={} if directory is None else payloads.counted(directory, kernel.end_ns),
                  analysis=partial(analysis, wiring, kernel.entered), **_kept(finished))
 

@@ -10,7 +10,7 @@ from emul.engine.wiring import Wiring
 from emul.learning import Task
 from emul.learning.columns import NAME as BY_COLUMNS
 from emul.learning.partition import parse
-from emul.record.samples import SampleCount
+from emul.record.side_tables import SampleCount
 
 _log = logging.getLogger(__name__)
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from emul.base.errors import Problem, ScenarioError
 from emul.base.plain import PlainMapping
 from emul.engine.reopening import reopen
-from emul.record.attacks import Attacked, read_attack, write_attack
-from emul.record.pictures import side_by_side
+from emul.record.attacks import Attacked, read_attack, side_by_side, write_attack
 from emul.registry import attacks
 from emul.roles.evidence import Evidence, Findings, Needs
 from emul.scenario import build_params

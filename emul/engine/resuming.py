@@ -23,9 +23,9 @@ from emul.engine.running import AnyPool, number_of_workers, pool_of, run
 from emul.engine.session import Result, Session, Watch
 from emul.engine.wiring import wire
 from emul.record import rundir
-from emul.record.compare import first_difference
 from emul.record.journal import Journal, RecordError, read
 from emul.record.tables import recorded_costs
+from emul.record.verify import first_difference
 from emul.scenario import load, loads
 
 

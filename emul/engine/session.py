@@ -36,12 +36,10 @@ from emul.record import rundir
 from emul.record.invariants import InvariantReport
 from emul.record.journal import Journal
 from emul.record.marks import diverged
-from emul.record.moving import write_contacts, write_positions
 from emul.record.progress import Progress
 from emul.record.rundir import RunDirectory
-from emul.record.samples import write_samples
+from emul.record.side_tables import traffic_totals, write_contacts, write_positions, write_samples, write_traffic
 from emul.record.summary import final_mean, write_results
-from emul.record.traffic import totals, write_traffic
 from emul.scenario import Scenario
 from emul.workers.collections import KERNEL, ROLES, rare_collections, seldom
 from emul.workers.pool import Workers
@@ -141,7 +139,7 @@ class Session:
         with seldom(len(self.wiring.plan.names)):
             try:
                 finished = self._executed(directory, journal, recalled)
-                digest = journal.close(background=totals(finished.background))
+                digest = journal.close(background=traffic_totals(finished.background))
                 ended()
                 summary, report = self._written(directory, finished, digest)
             except RunError as e:

@@ -32,7 +32,7 @@ from emul.base.errors import InputError, NotRecorded
 from emul.base.files import strerror
 from emul.base.plain import PlainDict
 from emul.base.rows import Row
-from emul.record.traffic import LinkTotal
+from emul.record.side_tables import LinkTotal
 from emul.roles.events import Observation
 
 FORMAT = 1

@@ -18,15 +18,13 @@ import numpy as np
 from emul.base import kept
 from emul.base.plain import PlainDict
 from emul.record import salvage
-from emul.record.arrays import Computations, Messages
 from emul.record.attacks import Attacked, attacks, read_attack
-from emul.record.columns import Table, columns
+from emul.record.columns import Computations, Messages, Table, columns
 from emul.record.journal import RecordError, fitting, header, read
 from emul.record.marks import incomplete
-from emul.record.moving import CONTACTS, POSITIONS
 from emul.record.payloads import KeptMessage, chosen, listed
 from emul.record.rundir import JOURNAL, SEAL, SUMMARY, check_seal, read_json
-from emul.record.samples import SAMPLES
+from emul.record.side_tables import CONTACTS, POSITIONS, SAMPLES, TRAFFIC
 from emul.record.tables import (
     BESIDE,
     COLUMNS,
@@ -38,7 +36,6 @@ from emul.record.tables import (
     read_table,
     tables_of,
 )
-from emul.record.traffic import TRAFFIC
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -170,20 +167,20 @@ class RunTables:
 
     @property
     def samples(self) -> pd.DataFrame:
-        """Training samples by node and class, `emul.record.samples.COLUMNS`. Raises RecordError: they were not counted,
-        or the run did not come to its end."""
+        """Training samples by node and class, `emul.record.side_tables.SAMPLE_COLUMNS`. Raises RecordError: they were
+        not counted, or the run did not come to its end."""
         return _frame(read_table(self.path / SAMPLES), ("class",))
 
     @property
     def traffic(self) -> pd.DataFrame:
-        """Bytes of background traffic by link and entry, `emul.record.traffic.COLUMNS`. Raises RecordError: no link
-        that was used carried any, or the run did not come to its end."""
+        """Bytes of background traffic by link and entry, `emul.record.side_tables.TRAFFIC_COLUMNS`. Raises RecordError:
+        no link that was used carried any, or the run did not come to its end."""
         return _frame(read_table(self.path / TRAFFIC), ())
 
     @property
     def contacts(self) -> pd.DataFrame:
-        """Contacts of links that began in the run, `emul.record.moving.CONTACT_COLUMNS`. Raises RecordError: no link
-        has contacts, or the run did not come to its end."""
+        """Contacts of links that began in the run, `emul.record.side_tables.CONTACT_COLUMNS`. Raises RecordError: no
+        link has contacts, or the run did not come to its end."""
         return _frame(read_table(self.path / CONTACTS), ("end_ns",))
 
     @property

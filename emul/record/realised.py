@@ -13,8 +13,7 @@ import numpy as np
 
 from emul.base import rows
 from emul.base.plain import PlainMapping
-from emul.record.arrays import Computations
-from emul.record.columns import Table
+from emul.record.columns import Computations, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -24,15 +24,13 @@ import numpy as np
 from emul.base import rows
 from emul.base.errors import NotSendable
 from emul.base.plain import PlainDict, PlainMapping
-from emul.record.arrays import Computations, Messages
-from emul.record.columns import Table, columns
+from emul.record.columns import Computations, Messages, Table, columns
 from emul.record.energy import PowerDraw, energy_of, energy_summary, write_energy
-from emul.record.groups import group_summary
-from emul.record.happened import realised
 from emul.record.invariants import InvariantReport, check_columns
 from emul.record.journal import DIGEST_BYTES, RecordError, read, repeats
 from emul.record.realised import LinkRow, costs_not_held
 from emul.record.rundir import SUMMARY, RunDirectory, fingerprint, write_json
+from emul.record.side_tables import LinkTotal, traffic_summary
 from emul.record.tables import (
     DELIVERED,
     FATES,
@@ -48,8 +46,7 @@ from emul.record.tables import (
     lost_links,
     write_tables,
 )
-from emul.record.traffic import LinkTotal, summary_of
-from emul.roles.analysis import Realised
+from emul.roles.analysis import Passage, Realised
 from emul.roles.desk import LANE
 
 _TOP_LINKS = 10
@@ -133,7 +130,7 @@ def summarise(run: Derived, facts: Facts, report: InvariantReport | None = None)
         "bytes_declared": bytes_declared(m, run.header["roles"]),
         "bytes_by_type": {name: int(by_type[i]) for i, name in sorted(enumerate(m.kinds), key=lambda x: x[1])},
         "bytes_by_link": busiest_links(run),
-        **({"bytes_background": summary_of(facts.background)} if facts.background else {}),
+        **({"bytes_background": traffic_summary(facts.background)} if facts.background else {}),
         "messages_sent": len(m.source),
         "messages_delivered": fates[DELIVERED],
         "messages_lost": fates[LOST],
@@ -508,3 +505,79 @@ def write_results(directory: RunDirectory, facts: Facts, observed: Observed = ()
     write_json(directory.path / SUMMARY, summary)
     directory.finish()
     return summary, report
+
+
+# --- the course of a run, for the `analysis` of its scheme: from the journal alone -----------------------------------
+
+def realised(run: Derived) -> Realised:
+    """The participants of each round, the messages that were heard, and the reports of nodes. Copies are looked at once
+    asked for."""
+    m, names = run.messages, run.header["names"]
+
+    def passages(kind: str, which: np.ndarray) -> frozenset[Passage]:
+        if kind not in m.kinds:
+            return frozenset()
+        mine = which & (m.kind == m.kinds.index(kind))
+        return frozenset((round_, names[source], names[target]) for round_, source, target in zip(
+            m.round[mine].tolist(), m.source[mine].tolist(), m.target[mine].tolist(), strict=True))
+
+    @cache
+    def sent(kind: str) -> frozenset[Passage]:
+        return passages(kind, np.ones(len(m.kind), bool))
+
+    @cache
+    def arrived(kind: str) -> frozenset[Passage]:
+        return passages(kind, (m.fate == DELIVERED) & ~m.unread)
+
+    @cache
+    def late(kind: str) -> frozenset[Passage]:
+        return passages(kind, (m.fate == LATE) | (m.fate == TO_ENDED))
+
+    def reported(name: str) -> dict[tuple[int, str], Any]:
+        part = run.table[rows.REPORT]
+        return {(round_, names[node]): values[name] for round_, node, values in zip(
+            part["round"].tolist(), part["node"].tolist(), part["values"], strict=True) if name in values}
+
+    return Realised(tuple(sorted({row["round"] for row in run.rounds})),
+                    tuple(sorted({row["round"] for row in run.rounds if row["completed"]})), sent, arrived, late,
+                    reported)
+
+
+# --- groups of clients, beside those that are in none ---------------------------------------------------------------
+
+OTHERS = "others"               # nodes that are in no group and decide nothing
+
+
+def named_groups(header: PlainMapping) -> dict[str, list[int]]:
+    """Group -> its nodes, in the order of the scenario, then `others`; empty where the scenario has no groups."""
+    said: Mapping[str, Sequence[int]] = header.get("groups") or {}
+    taken = {node for nodes in said.values() for node in nodes} | set(header.get("deciders", ()))
+    rest = [node for node in range(len(header["names"])) if node not in taken]
+    return {name: list(nodes) for name, nodes in said.items()} | ({OTHERS: rest} if rest else {}) if said else {}
+
+
+def group_summary(run: Derived, virtual_ns: int) -> dict[str, PlainDict]:
+    """Group -> its nodes by name, and of them together: virtual seconds of computing, messages and bytes that they
+    sent, and how many of these messages were lost or late; with models of their own their mean accuracy at the end.
+    """
+    m, c, names = run.messages, run.computations, run.header["names"]
+    until_end = np.clip(virtual_ns - c.start_ns, 0, c.cost_ns)
+    used = np.where(c.end_ns >= 0, c.end_ns - c.start_ns, until_end)
+    found = {}
+    for group, nodes in named_groups(run.header).items():
+        sent, computed = np.isin(m.source, nodes), np.isin(c.node, nodes)
+        found[group] = {
+            "nodes": [names[node] for node in nodes], "computations": int(computed.sum()),
+            "compute_virtual_seconds": int(used[computed].sum()) / 1e9, "messages_sent": int(sent.sum()),
+            "messages_lost": int((m.fate[sent] == LOST).sum()), "messages_late": int((m.fate[sent] == LATE).sum()),
+            "bytes_sent": int(m.wire_bytes[sent].sum()), "accuracy": _last_accuracy(run, set(nodes))}
+    return found
+
+
+def _last_accuracy(run: Derived, nodes: set[int]) -> float | None:
+    """The mean over those of these nodes whose models were evaluated, each in its last round; None: of none."""
+    last: dict[int, tuple[int, float]] = {}
+    for node, number, values in run.observed:
+        if node in nodes and "accuracy" in values and number >= last.get(node, (0, 0.0))[0]:
+            last[node] = number, values["accuracy"]
+    return float(sum(value for _, value in last.values()) / len(last)) if last else None

@@ -17,8 +17,7 @@ import numpy as np
 from emul.base import rows
 from emul.base.files import write_atomically
 from emul.base.plain import PlainDict, PlainMapping
-from emul.record.arrays import Computations, Messages
-from emul.record.columns import KeyIndex, Table, columns, copy_keys
+from emul.record.columns import Computations, KeyIndex, Messages, Table, columns, copy_keys
 from emul.record.journal import RecordError, read
 from emul.record.realised import LinkRow, network_table
 from emul.record.rundir import JOURNAL, SEAL, check_seal

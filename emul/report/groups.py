@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from emul.record.groups import named_groups
+from emul.record.summary import named_groups
 from emul.report.data import RunData
 from emul.report.drawing import Figure
 from emul.report.stragglers import side_by_side, waited_figure, waited_for

@@ -6,7 +6,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from emul.record.samples import COLUMNS, SAMPLES
+from emul.record.side_tables import SAMPLE_COLUMNS, SAMPLES
 from emul.record.tables import read_table
 from emul.report.data import RunData
 from emul.report.drawing import Figure, named, whole
@@ -19,8 +19,8 @@ def samples(run: RunData) -> pd.DataFrame:
     """`samples.parquet` of the run: node, name, class, samples; empty where it has none. Raises RecordError."""
     file = run.path / SAMPLES
     if not file.is_file():
-        return pd.DataFrame(columns=list(COLUMNS))
-    found: pd.DataFrame = read_table(file, COLUMNS).to_pandas()
+        return pd.DataFrame(columns=list(SAMPLE_COLUMNS))
+    found: pd.DataFrame = read_table(file, SAMPLE_COLUMNS).to_pandas()
     return found
 
 

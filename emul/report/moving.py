@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from emul.record.journal import RecordError
-from emul.record.moving import CONTACT_COLUMNS, CONTACTS, GLOBE, PLANE, POSITIONS
+from emul.record.side_tables import CONTACT_COLUMNS, CONTACTS, GLOBE, PLANE, POSITIONS
 from emul.record.tables import read_table
 from emul.report.data import RunData
 

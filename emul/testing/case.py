@@ -20,11 +20,11 @@ from emul.base.errors import Deadlock, RoleFailed
 from emul.base.plain import PlainDict
 from emul.kernel import Kernel, who_waits
 from emul.record import rundir
-from emul.record.compare import first_difference
 from emul.record.journal import Journal as FileJournal
 from emul.record.journal import decisions, repeats
 from emul.record.summary import write_results
 from emul.record.tables import tables_of
+from emul.record.verify import first_difference
 from emul.roles.events import Reply
 from emul.scenario import Scenario
 from emul.testing.world import Ran, run_wiring

@@ -14,7 +14,7 @@ from emul.record import rundir
 from emul.record.columns import columns
 from emul.record.journal import Journal, RecordError, digest_of
 from emul.record.load import load_run, opened
-from emul.record.samples import write_samples
+from emul.record.side_tables import write_samples
 from emul.record.summary import Facts, final_mean, summarise, write_results
 from emul.record.tables import (
     COLUMNS,

@@ -16,8 +16,8 @@ from emul.network.models.contacts import Contacts
 from emul.network.models.profiles import NEVER
 from emul.record.journal import RecordError
 from emul.record.load import load_run
-from emul.record.moving import CONTACT_COLUMNS, write_contacts, write_positions
 from emul.record.rundir import SEAL
+from emul.record.side_tables import CONTACT_COLUMNS, write_contacts, write_positions
 from emul.report import data
 from emul.report.film import Film, film
 from emul.report.moving import contacts_of, places_of

@@ -19,7 +19,7 @@ from report_runs import make_run
 
 from emul import engine
 from emul.network.models.contacts import Contacts
-from emul.record.moving import write_contacts, write_positions
+from emul.record.side_tables import write_contacts, write_positions
 from emul.report import palette, write
 from emul.scenario import loads
 

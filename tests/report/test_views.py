@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from emul import cli
 from emul.base import rows as R
-from emul.record.compare import first_difference
 from emul.record.golden import golden, golden_text
 from emul.record.progress import Progress, StepProgress, line, table
+from emul.record.verify import first_difference
 
 GOLDEN = """\
 0.000000000 server starts

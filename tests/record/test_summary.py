@@ -14,7 +14,7 @@ from emul import engine
 from emul.base import rows as R
 from emul.primitives.privacy import ldp
 from emul.record.columns import columns
-from emul.record.happened import realised
+from emul.record.summary import realised
 from emul.record.tables import derive
 from emul.roles import Message, Node, Realised, Scheme, Setting
 from emul.scenario import loads
