@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.common import ROOT
 from benchmarks.finished import Row, markdown
 from emul import engine
-from emul.engine.observing import attack
+from emul.engine.reopening import attack
 from emul.scenario import load
 from emul.study.origin import COLUMNS as ORIGIN
 from emul.study.origin import origin

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from emul import engine
-from emul.engine.observing import attack
+from emul.engine.reopening import attack
 from emul.scenario import load
 
 FOLDER = Path(__file__).resolve().parents[1] / "scenarios" / "privacy"

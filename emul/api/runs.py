@@ -67,7 +67,7 @@ class Run(RunTables):
         plugins: the modules that it was run with, unless it was run by this process. Raises KeptError: it left none;
         RecordError: no task's model, or such modules are not given.
         """
-        from emul.engine.whole import whole
+        from emul.engine.reopening import whole
 
         return whole(self.path, node, round_, listed(plugins) or self.plugins)
 

@@ -22,7 +22,7 @@ def attack(directory: Annotated[Path, typer.Argument(metavar="RUN", help="a run 
            label: Annotated[str | None, typer.Option(help="what the result is called [default: NAME]")] = None,
            plugin: Plugins = None, as_json: Json = False) -> None:
     """Attack the privacy of a run that has ended, on what it has kept; the result stands beside its tables."""
-    from emul.engine.observing import attack as attacked
+    from emul.engine.reopening import attack as attacked
     from emul.record.progress import StepProgress
     from emul.scenario.edits import parameters_of
 
@@ -46,7 +46,7 @@ def attack(directory: Annotated[Path, typer.Argument(metavar="RUN", help="a run 
 
 def _listed(plugins: Sequence[str]) -> str:
     """The attacks that there are, with their parameters."""
-    from emul.engine.observing import headline
+    from emul.engine.reopening import headline
     from emul.registry import attacks
     from emul.scenario.params import scenario_keys
 

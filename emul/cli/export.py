@@ -55,7 +55,7 @@ def export(directory: Annotated[Path, typer.Argument(metavar="RUN", help="a run 
         place = _told(f"writing an offline run below {wandb}", lambda: formats.wandb(directory, wandb))
         print(f"{place}: `wandb sync {place}` sends it")
     if model is not None:
-        from emul.engine.whole import save, whole
+        from emul.engine.reopening import save, whole
 
         count = _told(f"writing the model of {directory}", lambda: save(whole(directory, node, plugins=plugin), model))
         print(f"{model}: {count:,} numbers")

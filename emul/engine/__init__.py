@@ -10,23 +10,21 @@ from emul.base.lazy import lazily
 
 if TYPE_CHECKING:
     from emul.engine.costs import CostSource, load_costs, read_profile
-    from emul.engine.findings import drawn, facts, header, observed, timed
+    from emul.engine.findings import analysis, drawn, facts, header, observed, timed
     from emul.engine.keeping import Keeping
     from emul.engine.profiling import fit, profile
-    from emul.engine.replaying import replay
-    from emul.engine.resuming import ResumeMismatch, resume
+    from emul.engine.resuming import ResumeMismatch, replay, resume
     from emul.engine.running import pool_of, run
     from emul.engine.session import Finished, Result, Session, Watch, execute
-    from emul.engine.theory import analysis
     from emul.engine.wiring import Wiring, wire
 else:
     __getattr__ = lazily(__name__, {
         "costs": ("CostSource", "load_costs", "read_profile"),
-        "findings": ("drawn", "facts", "header", "observed", "timed"),
-        "keeping": ("Keeping",), "profiling": ("fit", "profile"), "replaying": ("replay",),
-        "resuming": ("ResumeMismatch", "resume"),
+        "findings": ("analysis", "drawn", "facts", "header", "observed", "timed"),
+        "keeping": ("Keeping",), "profiling": ("fit", "profile"),
+        "resuming": ("ResumeMismatch", "replay", "resume"),
         "running": ("pool_of", "run"), "session": ("Finished", "Result", "Session", "Watch", "execute"),
-        "theory": ("analysis",), "wiring": ("Wiring", "wire")})
+        "wiring": ("Wiring", "wire")})
 
 __all__ = ["CostSource", "Finished", "Keeping", "Result", "ResumeMismatch", "Session", "Watch", "Wiring", "analysis",
            "drawn", "execute", "facts", "fit", "header", "load_costs", "observed", "pool_of", "profile",

@@ -1,29 +1,38 @@
-"""The remains of an ended run, and the forms that the record takes it in: header, facts, observations, draws."""
+"""The remains of an ended run, and the forms that the record takes it in: header, facts, observations, draws, the
+predictions of the scheme's theory, and the samples of its nodes.
+"""
 
 from __future__ import annotations
 
+import itertools
+import logging
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
 
 from emul.base.kept import model_file
 from emul.base.plain import PlainDict
-from emul.engine.attackers import knowledge
 from emul.engine.costs import Charge
-from emul.engine.theory import analysis
 from emul.engine.wiring import Wiring
 from emul.kernel import Kernel
+from emul.learning import Task
+from emul.learning.columns import NAME as BY_COLUMNS
+from emul.learning.partition import parse
 from emul.network.linkrecord import PacketRow, Row
 from emul.network.models.contacts import Contacts
+from emul.network.models.outages import GilbertSpec, OutageSpec
 from emul.network.network import TrafficRow
 from emul.record import payloads
 from emul.record.energy import Power, PowerDraw
-from emul.record.side_tables import traffic_totals
+from emul.record.side_tables import SampleCount, traffic_totals
 from emul.record.summary import Facts
+from emul.roles.analysis import NoAnalysis, Realised, Setting
 from emul.roles.desk import LANE
 from emul.roles.evaluation import kind_of
 from emul.roles.events import Observation
@@ -31,6 +40,9 @@ from emul.workers.attacking import Note
 from emul.workers.core import FittedGroups, StoreUse
 from emul.workers.jobs import Timing
 from emul.workers.keeping import KeptValue
+
+if TYPE_CHECKING:
+    from emul.engine.wiring import Wiring
 
 
 @dataclass(frozen=True)
@@ -140,6 +152,22 @@ def _poisoned_names(wiring: Wiring) -> list[str]:
     return [setup.names[n] for n in sorted(setup.attacks)]
 
 
+def knowledge(notes: Sequence[Note], end_ns: int) -> PlainDict | None:
+    """The knowledge that attackers had of others, for the summary; None: nothing was computed again.
+
+    population: "cohort" where the scheme named one, else "clients". computed_again: updates of one node in one round
+    that an attacker computed again; equal: those that are, to the bit, what the node's own training gave. Computations
+    that end after the run do not count: whether they were really done depends on the machine.
+    """
+    done = [n for n in notes if n.due_ns <= end_ns]
+    trained = {(n.node, n.round, n.digest) for n in done if not n.again}
+    again = [n for n in done if n.again]
+    if not again:
+        return None
+    return {"population": "cohort" if all(n.named for n in again) else "clients", "computed_again": len(again),
+            "equal": sum((n.node, n.round, n.digest) in trained for n in again)}
+
+
 def _beyond(finished: Finished) -> PlainDict:
     """Of a run on a recorded network: what the record did not hold of the links' draws, and the costs that it holds."""
     realisation = finished.wiring.realisation
@@ -168,3 +196,88 @@ def timed(finished: Finished) -> list[tuple[int, str, float, int]]:
 def charges(wiring: Wiring, timings: Iterable[Timing]) -> set[Charge]:
     """The entries that a profile needs: (entry, label of the computation, work) of each computation."""
     return {(f"{wiring.scheme.name}/{wiring.plan.roles[t.node]}/{t.label}", t.same, t.work) for t in timings}
+
+
+# --- the predictions of a scheme's theory, with the facts of this network ---------------------------------------------
+
+def analysis(wiring: Wiring, rounds: int, run: Realised | None = None) -> PlainDict:
+    """The predictions of the scheme's theory for a run of so many rounds; {} if it has none, or none for these links.
+
+    run: what really happened; None: nothing has yet.
+    """
+    theory = wiring.scheme.analysis
+    if theory is None or not rounds:
+        return {}
+    setup = wiring.setups[0]
+    roles = {role: tuple(setup.names[n] for n in nodes) for role, nodes in setup.roles.items()}
+    solver: PlainDict = next(iter((setup.task or {}).get("solver", {}).values()), {})
+    try:
+        return dict(theory(wiring.params, Setting(roles, _outages(wiring), setup.seed, rounds, solver.get("steps")),
+                           run or Realised()))
+    except NoAnalysis as e:
+        return {"not_analysed": str(e)}
+
+
+def _outages(wiring: Wiring) -> Callable[[str, str], float]:
+    """(source, target) -> probability that a message is lost on its way. Raises NoAnalysis where there is no one."""
+    network = wiring.network
+    if network.earliest is not None:
+        raise NoAnalysis("the routes of messages depend on the time")
+    vertex = dict(zip(wiring.plan.names, wiring.plan.vertices, strict=True))
+
+    @cache
+    def outage(source: str, target: str) -> float:
+        arrives = 1.0
+        for u, v in itertools.pairwise(network.route(vertex[source], vertex[target])):
+            parameters = network.parameters(u, v)
+            if parameters.transport != "reliable":
+                arrives *= 1.0 - _outage_probability(parameters.outage)
+        return 1.0 - arrives
+
+    return outage
+
+
+def _outage_probability(spec: object) -> float:
+    """That one message is lost, at any time of the run. Raises NoAnalysis where that depends on more than the model."""
+    if spec is None:
+        return 0.0
+    whole = spec.per in ("message", "round") or (spec.per == "slot" and spec.span == "at_start") if isinstance(
+        spec, (OutageSpec, GilbertSpec)) else False         # not by packets, nor by every slot that a message lasts
+    if whole and isinstance(spec, OutageSpec):
+        return spec.p
+    if whole and isinstance(spec, GilbertSpec):
+        bad = spec.p / (spec.p + spec.r) if spec.p + spec.r else 0.0
+        return bad * spec.loss_bad + (1 - bad) * spec.loss_good
+    raise NoAnalysis("a link's outages depend on sizes or times of messages, and have no single probability")
+
+
+# --- the training samples of each class at each node, counted in the coordinator when the run is over -----------------
+_log = logging.getLogger(__name__)
+
+MOST_NODES = 1000           # with more, no picture of all of them can be read, and drawing their samples takes seconds
+
+
+def samples_held(wiring: Wiring) -> list[SampleCount]:
+    """A count for each class that a node has samples of, nodes in order. Empty: the run has no learning task, trains
+    nothing, has more than MOST_NODES nodes with data, or gives its nodes columns in place of samples."""
+    setup = wiring.setups[0]
+    if setup.task is None or not setup.trains or not 0 < setup.holders <= MOST_NODES:
+        return []
+    if parse(setup.task.get("partition") or "iid")[0] == BY_COLUMNS:
+        return []
+    try:
+        task = Task(setup.task, setup.holders, setup.seed, plugins=setup.plugins)
+        shards = [(first + i, shard + i) for first, shard, count in setup.shards for i in range(count)]
+        return [(node, setup.names[node], label, count) for node, shard in shards
+                for label, count in _counts(task, shard)]
+    except Exception as error:          # whatever a user's data set raises when it is read again; the run is over
+        _log.warning("the samples of the nodes were not counted: %s: %s", type(error).__name__, error)
+        return []
+
+
+def _counts(task: Task, shard: int) -> list[tuple[int | None, int]]:
+    """(class, samples) of a client, or (None, samples) where targets are no labels."""
+    if not task.data.labelled:
+        return [(None, task.samples(shard))]
+    counts = np.bincount(task.data.train_y[task.indices(shard)], minlength=task.data.classes)
+    return [(label, int(counts[label])) for label in np.flatnonzero(counts).tolist()]

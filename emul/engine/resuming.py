@@ -1,29 +1,31 @@
-"""Go on with a run that was interrupted or killed: run it again with the trainings that it has kept.
+"""A run computed again from its directory: gone on with after an interrupt or a kill (`resume`), with the trainings
+that it has kept, or only to compare (`replay`).
 
-Its journal is written anew beside the old one and takes its name once the run has ended. Every row that had survived
-must be in it: a resumed run is the run that would have been.
+The journal of a resumed run is written anew beside the old one and takes its name once the run has ended. Every row
+that had survived must be in it: a resumed run is the run that would have been.
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from emul.base.errors import EmulError
 from emul.base.rows import Row
-from emul.engine.costs import load_costs
-from emul.engine.findings import header
+from emul.engine.costs import CostSource, load_costs
+from emul.engine.findings import drawn, facts, header, observed
 from emul.engine.keeping import begun, read_command
 from emul.engine.running import AnyPool, number_of_workers, pool_of, run
-from emul.engine.session import Result, Session, Watch
+from emul.engine.session import Result, Session, Watch, execute, round_of
 from emul.engine.wiring import wire
-from emul.record import rundir
-from emul.record.journal import Journal, RecordError, read
+from emul.record import rundir, verify
+from emul.record.journal import Journal, MemoryJournal, RecordError, read
 from emul.record.tables import recorded_costs
 from emul.record.verify import first_difference
 from emul.scenario import load, loads
@@ -111,3 +113,33 @@ def _require_survived(old: Path, new: Path) -> None:
 
 def _encoded(rows: Iterable[Row]) -> Counter[bytes]:
     return Counter(msgspec.msgpack.encode(row) for row in rows)
+
+
+def replay(directory: Path, workers: AnyPool = None, plugins: Sequence[str] = (),
+           tell: Callable[[str], None] | None = None, step: Callable[[str], None] = lambda step: None) -> str:
+    """Read the record in `directory` whole and compute the run again; its digest.
+
+    Of a run that cannot repeat itself, decisions, sizes, times and fates are compared; `tell` is told where values
+    first differ, which is no failure. step: is told how far it has come.
+    Raises RecordError where there is no run that ended, ReplayMismatch with all that is damaged or differs, and where.
+    """
+    record = verify.open_record(directory)
+    plugins = rundir.plugins_of(directory, plugins)
+    scenario = load(directory / rundir.SCENARIO, plugins=plugins)
+    name, raw = scenario.schemes[0]
+    costs = None
+    if scenario.compute.mode == "measured":         # the costs measured then are charged now
+        costs = CostSource("recorded", recorded=recorded_costs(directory))
+    count, size = number_of_workers(workers)
+    wiring = wire(scenario, name, raw, size, plugins, costs)
+    journal = MemoryJournal(header(wiring))
+    with pool_of(count, scenario.workers.timeout_s) as pool:
+        finished = execute(wiring, pool, journal, partial(
+            round_of, step, f"computing {directory} again", scenario.stop.rounds))
+    again = verify.Again(journal, facts(finished, journal.close()), observed(finished), wiring.network.latencies(),
+                         wiring.network.unordered(), drawn(finished) if scenario.network.record else ())
+    digest = verify.replayed(record, again)
+    differ = verify.values_differ(record, again)
+    if tell is not None and differ is not None:
+        tell(differ)
+    return digest

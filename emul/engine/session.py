@@ -25,9 +25,9 @@ from emul.engine.findings import (
     facts,
     header,
     observed,
+    samples_held,
     timed,
 )
-from emul.engine.holdings import samples_held
 from emul.engine.keeping import Command, Keeping
 from emul.engine.wiring import Wiring
 from emul.kernel import Kernel, Recorder, run_to_end

@@ -1,28 +1,96 @@
-"""The set-ups of the workers of a run: one each, of plain values."""
+"""The set-ups of the workers of a run, one each, of plain values; and before that the parts of one scheme of a
+scenario, which are not yet spread over workers.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from emul.base.plain import PlainDict
-from emul.engine.attackers import planned
-from emul.engine.parts import Parts
+from emul.base.streams import generator
+from emul.engine.costs import CostSource, load_costs
 from emul.learning import gpus
 from emul.learning.data import DIRECTORY, NEED_FILES
 from emul.learning.declared import declared
+from emul.network import LinkRule, Network, build, realisation
 from emul.network.recorded import Realisation
+from emul.network.rules import MARK
+from emul.registry import attacks, schemes
+from emul.registry.attacks import Planned
 from emul.roles.scheme import AnyScheme
-from emul.scenario import Behaviour
-from emul.scenario.labels import COMPRESS
-from emul.scenario.placing import chart_for, devices_of, islands, node_speeds
+from emul.scenario import NO_EVALUATION, AttackSpec, Behaviour, Scenario, build_params, label_of
+from emul.scenario.changes import Changes, changes
+from emul.scenario.labels import COMPRESS, parameters
+from emul.scenario.params import scenario_keys
+from emul.scenario.placing import Placed, chart_for, devices_of, islands, node_speeds, place
 from emul.scenario.untrained import SKIP
 from emul.workers.setup import NO_LAST, Setup
+
+
+@dataclass(frozen=True)
+class Parts:
+    """One scheme of a scenario with all that it needs: each part is what one layer makes of the scenario."""
+
+    scenario: Scenario
+    scheme: AnyScheme
+    entry: PlainDict                    # the scenario's entry of the scheme: parameters, label, places
+    plugins: Sequence[str]
+    params: Any
+    realisation: Realisation | None     # of another run: the links draw the same again
+    network: Network
+    placed: Placed
+    change: Changes
+    costs: CostSource
+
+    @property
+    def label(self) -> str:
+        """The label of the entry."""
+        return label_of(self.scheme.name, self.entry)
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The fields of `params` that the entry gives."""
+        return tuple(field.name for key, field in scenario_keys(self.scheme.params).items() if key in self.entry)
+
+
+def parts_of(scenario: Scenario, name: str, entry: dict[str, object], plugins: Sequence[str],
+             costs: CostSource | None) -> Parts:
+    """The parts; costs: in place of those that the scenario names. Raises ScenarioError."""
+    if scenario.training == SKIP:           # nothing to compute as one, nothing to evaluate
+        scenario = replace(scenario, fuse=None, evaluation=replace(scenario.evaluation, every=NO_EVALUATION))
+    scheme = schemes.find(name, plugins)
+    params = build_params(scheme.params, parameters(entry), f"parameters of scheme {name}")
+    realisation = _recorded(scenario)
+    network = _network(scenario, realisation, scheme.ideal_links)
+    placed = place(scheme, params, entry, network)
+    change = changes(scenario, network, placed.names, placed.idle, lossless=scheme.ideal_links,
+                      sent=scheme.sends(params))
+    return Parts(scenario, scheme, entry, plugins, params, realisation, network, placed, change,
+                 costs or load_costs(scenario))
+
+
+def _recorded(scenario: Scenario) -> Realisation | None:
+    """The record that takes the place of the links' models, if the scenario names one. Raises ScenarioError."""
+    use = scenario.network
+    return None if use.replay is None else realisation.read(use.replay, cast(Any, use.beyond))
+
+
+def _network(scenario: Scenario, realisation: Realisation | None, ideal: bool) -> Network:
+    """ideal: no link loses anything, neither by its model nor by the record."""
+    if not ideal:
+        return build(scenario.topology, scenario.link_rules, scenario.seed, realisation, scenario.equipment,
+                     scenario.traffic, scenario.contacts, scenario.media, scenario.radio)
+    return build(scenario.topology, [*scenario.link_rules, LinkRule("*", outage="none")], scenario.seed,
+                 None if realisation is None else realisation.without_losses(), scenario.equipment,
+                 scenario.traffic, scenario.contacts, scenario.media, scenario.radio)
+
 
 _FUSED = ("train",)                 # the labels of computations that `fuse` does together
 _FUSED_BATCHES = ("train", "forward", "backward")       # and those of a scheme that exchanges batches
@@ -84,6 +152,45 @@ def offered(parts: Parts, fault: Behaviour) -> bool:
     node = parts.placed.names.index(fault.node)
     return any(fault.behave in parts.scheme.behaviours.get(role, ())
                for role, nodes in parts.placed.roles.items() if node in nodes)
+
+
+def planned(scenario: Scenario, placed: Placed, plugins: Sequence[str]) -> dict[int, list[Planned]]:
+    """node -> its attacks in the order of the file. An attacker that is idle does nothing. Raises ScenarioError for
+    wrong parameters."""
+    found: dict[int, list[Planned]] = {}
+    numbers = placed.numbers() if scenario.attacks else {}
+    for number, attack in enumerate(scenario.attacks):
+        plans = _plans(attack, plugins)
+        for node in _attackers(scenario.seed, number, attack, placed, numbers):
+            found.setdefault(node, []).extend(plans)
+    return dict(sorted(found.items()))
+
+
+def idle_attackers(scenario: Scenario, placed: Placed) -> list[str]:
+    """Those that an attack names and that have no role."""
+    idle = set(placed.idle)
+    return [name for attack in scenario.attacks for name in attack.nodes if name in idle]
+
+
+def _plans(attack: AttackSpec, plugins: Sequence[str]) -> list[Planned]:
+    plans = []
+    for kind, chosen in attack.chosen().items():
+        entry = attacks.known(kind, plugins)[chosen.name]
+        params = build_params(attacks.parameters(entry), chosen.params, f"parameters of the attack {chosen.name}")
+        knows = (attack.knows or attacks.needs(entry)) if kind == "update" else "own"
+        plans.append(Planned(kind, chosen.name, dataclasses.asdict(params), attack.first, attack.last or 0, knows))
+    return plans
+
+
+def _attackers(seed: int, number: int, attack: AttackSpec, placed: Placed, numbers: Mapping[str, int]) -> Sequence[int]:
+    """The nodes. A fraction is drawn from those of the topology that hold data, whoever has a role."""
+    if attack.fraction is None:
+        return list(dict.fromkeys(node for name in attack.nodes for node in (
+            placed.marked(name[len(MARK):]) if name.startswith(MARK) else [numbers[name]] if name in numbers else [])))
+    pool, node_at = placed.holders, {vertex: node for node, vertex in enumerate(placed.vertices)}
+    count = round(attack.fraction * len(pool))
+    drawn = generator(seed, "attack", number).choice(len(pool), count, replace=False)
+    return [node_at[pool[i]] for i in sorted(drawn) if pool[i] in node_at]
 
 
 def _given(params: Any) -> PlainDict:

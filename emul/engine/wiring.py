@@ -9,10 +9,8 @@ from typing import Any
 from emul.base.errors import Problem, ScenarioError
 from emul.base.names import by_kind, listed
 from emul.base.plain import PlainDict
-from emul.engine.attackers import idle_attackers
 from emul.engine.costs import CostSource
-from emul.engine.parts import Parts, parts_of
-from emul.engine.setups import behaviours, fused, offered, setups
+from emul.engine.setups import Parts, behaviours, fused, idle_attackers, offered, parts_of, setups
 from emul.kernel import Fusing, Plan, StopRule
 from emul.kernel.calendar import FAR
 from emul.kernel.parts import MAX_MESSAGE, Battery

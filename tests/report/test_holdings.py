@@ -107,7 +107,7 @@ def test_data_that_cannot_be_read_again_cost_the_table_alone(tmp_path: Path, mon
     def gone(*_: object) -> None:
         raise OSError("gone")
 
-    monkeypatch.setattr("emul.engine.holdings._counts", gone)
+    monkeypatch.setattr("emul.engine.findings._counts", gone)
     with caplog.at_level(logging.WARNING):
         path = made(tmp_path)
     assert "the samples of the nodes were not counted: OSError: gone" in caplog.text

@@ -17,7 +17,7 @@ from emul import engine
 from emul.attacks.privacy import NotKept
 from emul.attacks.privacy.inversion import cosine_distance, labels_of, squared_distance, total_variation
 from emul.attacks.privacy.pixels import matched, psnr, ssim
-from emul.engine.observing import attack
+from emul.engine.reopening import attack
 from emul.record.attacks import png, read_attack, side_by_side
 from emul.report.build import attacked
 from emul.report.page import render

@@ -10,7 +10,7 @@ import pytest
 from emul import engine, load_run
 from emul.attacks.privacy import NotKept
 from emul.attacks.privacy.label_leakage import clusters, nearest
-from emul.engine.observing import attack
+from emul.engine.reopening import attack
 from emul.scenario import loads
 
 TEXT = """

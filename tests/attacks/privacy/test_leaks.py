@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from emul import engine
 from emul.attacks.privacy.clear_blocks import BlocksUndetermined, inputs_of_batch
 from emul.attacks.privacy.pixels import matched
-from emul.engine.observing import attack
+from emul.engine.reopening import attack
 from emul.report.build import attacked
 from emul.scenario import loads
 

@@ -13,7 +13,7 @@ from emul import engine
 from emul.attacks.privacy import Needs, NotKept
 from emul.base.errors import ScenarioError
 from emul.cli import main
-from emul.engine.observing import attack
+from emul.engine.reopening import attack
 from emul.record.journal import RecordError
 from emul.registry import attacks
 from emul.report.build import attacked

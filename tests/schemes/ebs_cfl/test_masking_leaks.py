@@ -9,7 +9,7 @@ import pytest
 from masked_round import Masked, masked_round
 
 from emul import engine
-from emul.engine.observing import attack
+from emul.engine.reopening import attack
 from emul.roles.evidence import NotKept
 from emul.scenario import loads
 from emul.schemes import ebs_cfl

@@ -8,7 +8,7 @@ import pytest
 
 from emul import engine
 from emul.attacks.privacy import NotKept
-from emul.engine.observing import attack
+from emul.engine.reopening import attack
 from emul.scenario import loads
 
 SCENARIO = """

@@ -9,7 +9,7 @@ import pytest
 
 from emul import engine
 from emul.attacks.privacy import NotKept
-from emul.engine.observing import attack
+from emul.engine.reopening import attack
 from emul.primitives.he.ckks import PROTOTYPES, Ckks, Keys, available
 from emul.scenario import loads
 from emul.schemes.ppfpl.shared_mask import likeness, shared_mask
