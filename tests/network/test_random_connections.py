@@ -156,11 +156,25 @@ def messages_of(world: World, ends: tuple[int, int]) -> Iterator[tuple[int, Mess
     return ((i, message) for i, message in enumerate(world.messages) if message.ends == ends)
 
 
-# With the constants of a whole suite hypothesis finds a world whose message never comes: 14,480 bytes sent at 2 ns over
-# three links of 300 kbit/s that are down from 1 ns to 50 ms, the second with a buffer. It is not understood yet, and
-# takes minutes to shrink, so it waits in the suite of a release.
-@pytest.mark.parametrize("sharing", [pytest.param(one, marks=pytest.mark.release) if one == "connections" else one
-                                     for one in SHARINGS])
+@pytest.mark.parametrize("sharing", SHARINGS)
+def test_a_link_without_a_buffer_takes_a_packet_whenever_it_is_idle(sharing: Any) -> None:
+    """Also one that comes between two whole ns. The connection gave up after 925 s, the link idle all the time."""
+    stack = TcpStack(congestion="reno", tlp=False, delayed_ack=1)
+    flows, lines = Flows(sharing), []
+    for i, (bps, buffer) in enumerate([(None, None), (300_000, 0)]):
+        fates = PacketFates(0, f"{i}a", f"{i}b", NODES)
+        link = FlowLink(flows, flows.link(bps), 0, 1, 0, bps, None, HEADERS, MSS, replace(stack, buffer_bytes=buffer),
+                        fates)
+        lines.append(Line(link, link.number, [(0, 300_000)], bps is not None, fates))
+    slow = lines[1].link
+    events = [(1, "change", slow, {"down": True, "inflight": "pause"}), (50_339_999, "change", slow, {"down": False}),
+              (50_339_999, "change", slow, {"bandwidth_bps": 200_000_000})]
+    world = World(flows, lines, {(0, 1): lines}, [Message(0, (0, 1), size) for size in (1449, 4564, 133_147)], events)
+    world.run()
+    assert all(delivered for _, delivered, _ in world.there.values())
+
+
+@pytest.mark.parametrize("sharing", SHARINGS)
 @settings(max_examples=40)
 @given(data=st.data())
 def test_everything_is_there_once_in_order_and_nothing_is_missing(sharing: str, data: st.DataObject) -> None:

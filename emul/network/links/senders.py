@@ -240,7 +240,10 @@ class Senders:
         s = connection.packet_ns or least_s
         dropped: list[int] = []
         if sender.buffer < inf and s > 0:
-            dropped = pass_queue(following.at_ns, train.parts, s, now, sender.buffer).dropped
+            # Timers ring at whole ns. A packet that came the fraction before one has not waited for another: without
+            # this a link with no buffer dropped each lone packet, and a connection gave up on an idle link.
+            at_ns = following.at_ns if now - following.at_ns >= 1 else now
+            dropped = pass_queue(at_ns, train.parts, s, now, sender.buffer).dropped
         pieces = sender.cut(train, connection.lose(dropped), dropped)
         sender.began = now
         if not train.survivors:
