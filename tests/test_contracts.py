@@ -95,7 +95,7 @@ def test_the_linter_names_every_import_that_breaks_a_layer(copy: Path) -> None:
 
 
 def test_the_linter_refuses_a_step_back_on_the_way_of_a_scenario(copy: Path) -> None:
-    file = copy / "emul" / "scenario" / "values.py"
+    file = copy / "emul" / "scenario" / "sections.py"
     text = file.read_text(encoding="utf-8")
     try:
         file.write_text(text + "\nimport emul.scenario.network_checks\n", encoding="utf-8")
@@ -103,7 +103,7 @@ def test_the_linter_refuses_a_step_back_on_the_way_of_a_scenario(copy: Path) -> 
     finally:
         file.write_text(text, encoding="utf-8")
     assert code == 1, output
-    assert "emul.scenario.values -> emul.scenario.network_checks" in " ".join(output.split())
+    assert "emul.scenario.sections -> emul.scenario.network_checks" in " ".join(output.split())
 
 
 def test_the_linter_refuses_a_folder_that_no_layer_names(copy: Path) -> None:

@@ -27,8 +27,21 @@ from emul.record.tables import COLUMNS, columns, derive
 from emul.registry import attacks, schemes
 from emul.roles import Node
 from emul.scenario import attacks as scenario_attacks
-from emul.scenario import churn, devices, faults, groups, links, load, loads, outages, radio, topology, traffic
-from emul.scenario import models as scenario_models
+from emul.scenario import (
+    churn,
+    devices,
+    document,
+    faults,
+    groups,
+    links,
+    load,
+    loads,
+    outages,
+    radio,
+    running,
+    topology,
+    traffic,
+)
 from emul.scenario.schema import SECTIONS
 from emul.scenario.sections import Section
 from emul.study import done
@@ -159,8 +172,8 @@ def test_whole_scenarios_in_the_documents_load(name: str) -> None:
 
 ARGUMENT = r"(?:^|, )([a-z_]\w*)(?=[,)=])"       # a name among the arguments of a call; types begin with a capital
 MODELS = {name: value
-          for module in (scenario_models, scenario_attacks, topology, links, outages, faults, churn, devices, groups,
-                        radio, traffic)
+          for module in (document, scenario_attacks, topology, links, outages, faults, churn, devices, groups, radio,
+                        running, traffic)
           for name, value in vars(module).items()
           if inspect.isclass(value) and issubclass(value, Section) and value is not Section}
 
@@ -203,7 +216,7 @@ def test_the_task_section_names_every_key_and_every_built_in_thing() -> None:
     section = sections("docs/scenario.md")["task"]
     said = set(re.findall(r"`([^`]+)`", section))
     options = {f.name for kind in solver.SOLVERS.values() for f in fields(kind)}
-    wanted = {*scenario_models.TASK_KEYS, *data.BUILT_IN, *models.BUILT_IN, *options, "set", "directory", "normalise",
+    wanted = {*document.TASK_KEYS, *data.BUILT_IN, *models.BUILT_IN, *options, "set", "directory", "normalise",
               "held_out"}
     assert wanted - said == set()
     assert all(re.search(rf"`\{{?{rule}\b", section) for rule in partition.RULES)

@@ -20,7 +20,7 @@ from emul.engine.evaluating import evaluate
 from emul.record.journal import RecordError
 from emul.record.load import IncompleteRun
 from emul.scenario import Scenario, loads
-from emul.scenario.record import Recorded
+from emul.scenario.running import Recorded
 
 SCENARIO = """
 emul: 1

@@ -17,8 +17,8 @@ from emul import scenario as scenarios
 from emul.base.errors import Problem, ScenarioError
 from emul.learning.names import add_folder_of
 from emul.scenario import Given, Scenario
+from emul.scenario.running import seeds_of as each_once
 from emul.scenario.source import of_values
-from emul.scenario.sweep import seeds_of as each_once
 from emul.scenario.wording import scenario_error, shown
 from emul.study.cells import check_grid
 

@@ -14,7 +14,7 @@ from emul.base.files import read_text
 from emul.record.journal import RecordError
 from emul.record.tables import recorded_costs
 from emul.scenario import Scenario
-from emul.scenario.costtrace import CostTrace, read_trace
+from emul.scenario.running import CostTrace, read_trace
 
 PROFILE_VERSION = 1
 

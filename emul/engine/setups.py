@@ -27,10 +27,9 @@ from emul.registry.attacks import Planned
 from emul.roles.scheme import AnyScheme
 from emul.scenario import NO_EVALUATION, AttackSpec, Behaviour, Scenario, build_params, label_of
 from emul.scenario.changes import Changes, changes
-from emul.scenario.labels import COMPRESS, parameters
 from emul.scenario.params import scenario_keys
 from emul.scenario.placing import Placed, chart_for, devices_of, islands, node_speeds, place
-from emul.scenario.untrained import SKIP
+from emul.scenario.schemes import COMPRESS, SKIP, parameters
 from emul.workers.setup import NO_LAST, Setup
 
 

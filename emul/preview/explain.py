@@ -37,10 +37,9 @@ from emul.record.progress import rounded_size
 from emul.record.tables import Derived, derive
 from emul.registry import schemes as registry
 from emul.scenario import NO_EVALUATION, ComputeTime, Evaluation, Scenario, Stop, chosen
-from emul.scenario.labels import parameters
-from emul.scenario.network import NetworkUse
 from emul.scenario.params import build_params
-from emul.scenario.untrained import needs_training
+from emul.scenario.running import NetworkUse
+from emul.scenario.schemes import needs_training, parameters
 from emul.workers.setup import costs_of
 from emul.workers.twin import Twin
 

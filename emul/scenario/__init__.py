@@ -15,12 +15,11 @@ from emul.scenario.faults import (
     NodeSpeed,
     Slow,
 )
-from emul.scenario.labels import chosen, label_of
-from emul.scenario.limits import Limits
 from emul.scenario.load import Edit, Given, load, loads, named
 from emul.scenario.params import build_params, check_params
+from emul.scenario.running import Limits, Sweep, parse_seeds
 from emul.scenario.scenario import NO_EVALUATION, ComputeTime, Evaluation, FusedTraining, Scenario, Stop, WorkerTimeout
-from emul.scenario.sweep import Sweep, parse_seeds
+from emul.scenario.schemes import chosen, label_of
 
 __all__ = ["NO_EVALUATION", "AttackSpec", "Availability", "Behaviour", "Churn", "ComputeTime", "Crash", "Days",
            "DropOut", "Edit", "Evaluation", "Fault", "FusedTraining", "Given", "Leave", "Limits", "LinkDown", "LinkSet",

@@ -11,8 +11,7 @@ from pydantic import PlainValidator
 from emul.base.plain import PlainDict, PlainMapping
 from emul.network.rules import MARK
 from emul.registry.attacks import KINDS, KNOWS
-from emul.scenario.sections import Section, given, without_none
-from emul.scenario.values import Fraction, Rounds, one_of, rounds_text
+from emul.scenario.sections import Fraction, Rounds, Section, given, one_of, rounds_text, without_none
 from emul.scenario.wording import MISSING, Finding
 
 

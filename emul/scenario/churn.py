@@ -12,18 +12,24 @@ from pydantic import Field, PlainValidator
 from emul.base.plain import PlainDict
 from emul.base.units import format_duration
 from emul.network.models.churn import Diurnal, Exponential, Fixed, Law, LogNormal, Shocks, Weibull
-from emul.scenario.sections import Section, absolute, duration_text, exactly_one, file_digest, given, without_none
-from emul.scenario.values import (
+from emul.scenario.sections import (
     Count,
     PositiveDuration,
     RoundsList,
+    Section,
     Stay,
     Text,
     Written,
+    absolute,
+    duration_text,
+    exactly_one,
+    file_digest,
+    given,
     number,
     one_of,
     rounds_text,
     stay_ns,
+    without_none,
 )
 from emul.scenario.wording import MISSING, Finding
 

@@ -29,11 +29,7 @@ from emul.base.tables import amount, read, stamp
 from emul.network.classes import LinkClass
 from emul.network.rules import MARK
 from emul.scenario.groups import ClientGroup, members
-from emul.scenario.linkclasses import SHIPPED as LINKS
-from emul.scenario.linkclasses import read_links
-from emul.scenario.sections import Section, absolute, without_none
-from emul.scenario.values import Positive, Text
-from emul.scenario.weights import AnyWeights, Weights, plain_weights
+from emul.scenario.sections import AnyWeights, Positive, Section, Text, Weights, absolute, plain_weights, without_none
 from emul.scenario.wording import MISSING, Finding, nearest
 
 SHIPPED = Path(__file__).with_name("devices.csv")
@@ -92,7 +88,7 @@ class Devices:
 
     def known_links(self) -> dict[str, LinkClass]:
         """Name -> class of links. Raises ScenarioError naming file and line."""
-        return read_links(self.links or LINKS)
+        return read_links(self.links or SHIPPED_LINKS)
 
     def links_of(self, names: Sequence[str], seed: int, groups: Sequence[str | None] = ()) -> list[str | None]:
         """Each node's class of links; None: no rule names one. groups: the group of each."""
@@ -231,3 +227,38 @@ def unknown_links(devices: Devices) -> list[tuple[int, str, str]]:
     known = devices.known_links()
     return [(i, name, "unknown class of links" + nearest(name, sorted(known))) for i, rule in enumerate(devices.rules)
             for name in rule.links or () if name not in known]
+
+
+# ---- the table of link classes ----
+
+SHIPPED_LINKS = Path(__file__).with_name("linkclasses.csv")
+
+
+def read_links(path: Path) -> dict[str, LinkClass]:
+    """Name -> class, of a table. Raises ScenarioError with everything that is wrong with it."""
+    return _read_links(path, stamp(path))
+
+
+@lru_cache(maxsize=64)
+def _read_links(path: Path, stamp: tuple[int, int] | None) -> dict[str, LinkClass]:
+    # once for the schemes of a scenario; a file that has changed is read again
+    table = read(path, ("link", "down=mbps", "up=mbps", "rtt=ms", "loss"))          # and, for people, source
+    names = table.column("link", _name)
+    down, up, rtt, loss = table.rates("down"), table.rates("up"), table.durations("rtt"), table.shares("loss")
+    for (line, _), d, u, p in zip(table.rows, down, up, loss, strict=True):
+        for name, value in (("down", d), ("up", u)):
+            if value == 0:
+                table.problem(line, name, "0", "expected a rate above 0, at least 1 bit/s")
+        if p == 1:
+            table.problem(line, "loss", "1", "expected a probability below 1")
+    table.unique("link")
+    table.check()
+    return {name: LinkClass(name, d, u, round(r / 2), p)
+            for name, d, u, r, p in zip(names, down, up, rtt, loss, strict=True)
+            if name is not None and d is not None and u is not None and r is not None and p is not None}
+
+
+def _name(text: str) -> str:
+    if not text or any(c in text for c in "*?[@<>- "):
+        raise ValueError("expected a name without blanks and without any of * ? [ @ < > -")
+    return text

@@ -1,15 +1,27 @@
-"""Changes of a file's values between reading and checking: short forms, --set and --seed."""
+"""Changes of a file's values between reading and checking: short forms, --set, --seed, and files on top of files.
+
+`extends` names the file below, `--set-file` one to be put on top. Mappings are merged key by key, a null takes a key
+of the file below away, everything else is replaced; in `links` and `nodes` an entry with the `match` of one below is
+merged into it, in `groups` one with its `name`, and the others are added after. Every value keeps the line and the file
+that it comes from.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from emul.base.errors import Problem
+from emul.base.files import read_text
 from emul.scenario.links import BANDWIDTH_NAMES
-from emul.scenario.source import Source, read
-from emul.scenario.wording import Path, nearest, place, scenario_error, shown
+from emul.scenario.source import MAX_CHARACTERS, Source, read
+from emul.scenario.wording import Path as Place
+from emul.scenario.wording import nearest, place, scenario_error, shown
+
+# ---- changes of values ----
 
 _STEP = re.compile(r"\.?([A-Za-z_][A-Za-z0-9_-]*)|\[(\d{1,6})\]", re.ASCII)
 
@@ -27,7 +39,7 @@ def normalise(source: Source) -> None:
             _one_bandwidth(source, ("links", i), link)
 
 
-def _one_bandwidth(source: Source, path: Path, link: dict[str, object]) -> None:
+def _one_bandwidth(source: Source, path: Place, link: dict[str, object]) -> None:
     used = [name for name in BANDWIDTH_NAMES if name in link]
     for name in used[1:]:
         source.problem((*path, name), shown(link[name]), f'is another name of "{used[0]}": give one of them')
@@ -80,7 +92,7 @@ def parameters_of(sets: Sequence[str]) -> dict[str, object]:
     return dict(source.tree)
 
 
-def override(source: Source, path: Path, name: str) -> None:
+def override(source: Source, path: Place, name: str) -> None:
     """Say that the value at `path` comes from the option `name`, and no longer from a line of the file."""
     for known in (source.lines, source.written, source.files):
         for old in [p for p in known if p[:len(path)] == path]:
@@ -88,7 +100,7 @@ def override(source: Source, path: Path, name: str) -> None:
     source.written[path] = name
 
 
-def _path(text: str) -> Path | None:
+def _path(text: str) -> Place | None:
     steps: list[str | int] = []
     end = 0
     while end < len(text):
@@ -105,7 +117,7 @@ def _path(text: str) -> Path | None:
 _NAMED = {"schemes": ("label", "name"), "groups": ("name",)}     # lists whose entries a path may name
 
 
-def _by_name(tree: object, path: Path) -> Path:
+def _by_name(tree: object, path: Place) -> Place:
     """`schemes.secagg.threshold` as `schemes[1].threshold`, by label or name; unchanged where none or several match."""
     section = str(path[0])
     entries = tree.get(section) if isinstance(tree, dict) else None
@@ -117,7 +129,7 @@ def _by_name(tree: object, path: Path) -> Path:
     return path
 
 
-def _put(tree: Any, path: Path, value: object) -> str | None:
+def _put(tree: Any, path: Place, value: object) -> str | None:
     """Set `path` of `tree` to `value`, or say why that is not possible."""
     here = tree
     for i, step in enumerate(path):
@@ -132,7 +144,7 @@ def _put(tree: Any, path: Path, value: object) -> str | None:
     return None
 
 
-def _no_step(here: object, step: str | int, before: Path, last: bool) -> str | None:
+def _no_step(here: object, step: str | int, before: Place, last: bool) -> str | None:
     where = place(before) or "the scenario"
     if isinstance(step, int):
         if not isinstance(here, list):
@@ -150,3 +162,174 @@ def _no_step(here: object, step: str | int, before: Path, last: bool) -> str | N
     if step not in here and not last:
         return f'{where} has no "{step}"{nearest(step, here)}'
     return None
+
+
+# ---- files on top of files ----
+
+EXTENDS = "extends"
+MOST = 10                               # files of one chain
+# lists whose entries are known by one of their keys
+_MATCHED = {"links": "match", "nodes": "match", "groups": "name"}
+# keys below which a text is the name of a file, by section; of a task only the folder of its data
+_FILES = {"topology": ("file", "stations", "tle"), "links": ("file", "trace"), "faults": ("file", "trace"),
+          "compute": ("file", "trace"), "traffic": ("trace",), "contacts": ("file",),
+          "radio": ("places", "trace", "file"), "groups": ("file",),
+          "devices": ("table", "links"), "network": ("replay",), "task": ("directory",)}
+
+
+def text_of(file: Path, name: str) -> str:
+    """The text of a scenario file. Raises ScenarioError."""
+    try:
+        return read_text(file, 4 * MAX_CHARACTERS + 4)
+    except OSError as error:
+        raise scenario_error(name, [Problem("", "", error.strerror or "unreadable")]) from None
+
+
+def extended(source: Source, name: str, folder: Path, chain: tuple[Path, ...] = ()) -> Source:
+    """The source on top of the file that it extends, if it extends one, and that on top of its own.
+
+    folder: in which files are looked for. Raises ScenarioError where `extends` is wrong, or its file cannot be read.
+    """
+    normalise(source)
+    if not isinstance(source.tree, dict) or EXTENDS not in source.tree:
+        return source
+    below = source.tree.pop(EXTENDS)
+    wrong = _wrong(below, folder, chain)
+    if wrong:
+        source.problem((EXTENDS,), shown(below), wrong)
+        raise scenario_error(name, source.problems)
+    file = _absolute(below, folder)
+    low = extended(part(file, os.path.relpath(file, _start(name, folder))), name, file.parent, (*chain, file))
+    return merged(low, source)
+
+
+def part(file: Path, name: str) -> Source:
+    """One file of several, its own files under absolute names. Raises ScenarioError for what is no mapping."""
+    source = read(text_of(file, name))
+    if not source.problems and not isinstance(source.tree, dict):
+        source.problem((), shown(source.tree), "expected a mapping of keys of a scenario")
+    if source.problems:
+        raise scenario_error(name, source.problems)
+    source.files = dict.fromkeys(source.lines, name)
+    for section, keys in _FILES.items():
+        _rebase(source.tree.get(section), keys, file.parent)
+    normalise(source)
+    return source
+
+
+def overlaid(source: Source, file: Path) -> Source:
+    """The source with a file on top of it, as `--set-file` says. Raises ScenarioError."""
+    above = part(file.absolute(), str(file))
+    if EXTENDS in above.tree:
+        above.problem((EXTENDS,), shown(above.tree[EXTENDS]), "cannot be used in a file that is set on top of another")
+        raise scenario_error(str(file), above.problems)
+    return merged(source, above)
+
+
+def _start(name: str, folder: Path) -> Path:
+    """The folder to which file names in errors are relative: the one from which the user named the first file."""
+    return Path.cwd() if not os.path.isabs(name) else folder
+
+
+def _wrong(below: object, folder: Path, chain: tuple[Path, ...]) -> str:
+    if not isinstance(below, str) or not below.strip():
+        return "expected the name of a scenario file"
+    file = _absolute(below, folder)
+    if file in chain:
+        return "extends itself: " + " -> ".join(one.name for one in (*chain[chain.index(file):], file))
+    if len(chain) >= MOST:
+        return f"is the end of a chain of more than {MOST} files"
+    return "" if file.is_file() else "no such file"
+
+
+def _absolute(file: str, folder: Path) -> Path:
+    return Path(os.path.normpath(folder.absolute() / file))
+
+
+def _rebase(value: object, keys: tuple[str, ...], folder: Path) -> None:
+    """Names of files below some keys, in place, as they are from anywhere."""
+    if isinstance(value, list):
+        for below in value:
+            _rebase(below, keys, folder)
+    if isinstance(value, dict):
+        for key, below in value.items():
+            if key in keys and isinstance(below, str) and below.strip() and not below.startswith("~"):
+                value[key] = str(_absolute(below, folder))
+            else:
+                _rebase(below, keys, folder)
+
+
+# ---- merging ----
+
+def merged(low: Source, high: Source) -> Source:
+    """`high` on top of `low`, both normalised; each value with its line and its file."""
+    result = Source(problems=[*low.problems, *high.problems])
+    result.tree = _Merge(low, high, result).values(low.tree, high.tree, (), (), ())
+    return result
+
+
+class _Merge:
+    def __init__(self, low: Source, high: Source, result: Source):
+        self._low, self._high, self._result = low, high, result
+
+    def values(self, low: Any, high: Any, at_low: Place, at_high: Place, to: Place) -> Any:
+        """The merged value at `to` of the result, of `low` and `high` at their own places."""
+        if isinstance(low, dict) and isinstance(high, dict):
+            return self._mappings(low, high, at_low, at_high, to)
+        if len(to) == 1 and to[0] in _MATCHED and isinstance(low, list) and isinstance(high, list):
+            return self._matched(low, high, to, _MATCHED[to[0]])
+        return _taken(self._high, at_high, high, self._result, to)
+
+    def _mappings(self, low: dict[str, object], high: dict[str, object], at_low: Place, at_high: Place,
+                  to: Place) -> dict[str, object]:
+        _told(self._high, at_high, self._result, to)
+        found: dict[str, object] = {}
+        for key, value in low.items():
+            paths = (*at_low, key), (*at_high, key), (*to, key)
+            if key not in high:
+                found[key] = _taken(self._low, paths[0], value, self._result, paths[2])
+            elif high[key] is not None:
+                found[key] = self.values(value, high[key], *paths)
+        for key, value in high.items():
+            if key not in low:
+                found[key] = _taken(self._high, (*at_high, key), value, self._result, (*to, key))
+        return found
+
+    def _matched(self, low: list[object], high: list[object], to: Place, key: str) -> list[Any]:
+        _told(self._high, to, self._result, to)
+        above: dict[int, int] = {}                      # place below -> place above of what is merged into it
+        known = {_known_by(entry, key): i for i, entry in enumerate(low)            # the last one wins
+                 if _known_by(entry, key) is not None}
+        for j, entry in enumerate(high):
+            i = known.get(_known_by(entry, key))
+            if i is not None and i not in above:
+                above[i] = j
+        found = [self.values(entry, high[above[i]], (*to, i), (*to, above[i]), (*to, i)) if i in above else
+                 _taken(self._low, (*to, i), entry, self._result, (*to, i)) for i, entry in enumerate(low)]
+        for j, entry in enumerate(high):
+            if j not in above.values():
+                found.append(_taken(self._high, (*to, j), entry, self._result, (*to, len(found))))
+        return found
+
+
+def _known_by(entry: object, key: str) -> str | None:
+    """The text by which an entry of such a list is known."""
+    text = entry.get(key) if isinstance(entry, dict) else None
+    return " ".join(text.split()) if isinstance(text, str) else None
+
+
+def _taken(source: Source, at: Place, value: object, result: Source, to: Place) -> object:
+    """A value and all below it, with their lines, from `at` of one source to `to` of another."""
+    _told(source, at, result, to)
+    if isinstance(value, dict):
+        return {key: _taken(source, (*at, key), below, result, (*to, key)) for key, below in value.items()}
+    if isinstance(value, list):
+        return [_taken(source, (*at, i), below, result, (*to, i)) for i, below in enumerate(value)]
+    return value
+
+
+def _told(source: Source, at: Place, result: Source, to: Place) -> None:
+    """Copy the line, text and file of one place, without those of places below it."""
+    for known, into in ((source.lines, result.lines), (source.written, result.written), (source.files, result.files)):
+        if at in known:
+            into[to] = known[at]            # type: ignore[assignment]

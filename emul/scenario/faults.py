@@ -22,8 +22,7 @@ from emul.scenario.churn import (
     group_value,
 )
 from emul.scenario.outages import WrittenOutage, outage_document, outage_spec
-from emul.scenario.sections import Section, duration_text, exactly_one, given, without_none
-from emul.scenario.values import (
+from emul.scenario.sections import (
     Bandwidth,
     Count,
     Duration,
@@ -31,10 +30,15 @@ from emul.scenario.values import (
     Positive,
     PositiveDuration,
     Rounds,
+    Section,
     Text,
+    duration_text,
+    exactly_one,
+    given,
     number,
     one_of,
     rounds_text,
+    without_none,
 )
 from emul.scenario.wording import MISSING, Finding
 

@@ -31,9 +31,17 @@ from emul.scenario.churn import (
     availability_value,
     churn_value,
 )
-from emul.scenario.sections import Section, given, without_none
-from emul.scenario.values import Fraction, Positive, Text
-from emul.scenario.weights import AnyWeights, Weights, plain_weights
+from emul.scenario.sections import (
+    AnyWeights,
+    Fraction,
+    Positive,
+    Section,
+    Text,
+    Weights,
+    given,
+    plain_weights,
+    without_none,
+)
 from emul.scenario.wording import MISSING, Finding
 
 OTHERS = "others"               # the name in tables of those in no group

@@ -17,25 +17,19 @@ from emul.network.models.contacts import ContactSpec
 from emul.scenario import scenario as plain
 from emul.scenario.attacks import attack_values
 from emul.scenario.checks import check_world
-from emul.scenario.compose import extended, overlaid, text_of
-from emul.scenario.contacts import contacts_value
 from emul.scenario.devices import devices_value
-from emul.scenario.edits import apply_set, normalise, override
+from emul.scenario.document import validated
+from emul.scenario.edits import apply_set, extended, normalise, overlaid, override, text_of
 from emul.scenario.faults import fault_values, node_speed
 from emul.scenario.groups import group_values
-from emul.scenario.limits import Limits
 from emul.scenario.links import link_rules
-from emul.scenario.media import media_values
-from emul.scenario.network import network_value
-from emul.scenario.radio import radio_value
-from emul.scenario.record import record_value
+from emul.scenario.radio import media_values, radio_value
+from emul.scenario.running import Limits, network_value, record_value, sweep_values
 from emul.scenario.scenario import Scenario
 from emul.scenario.sections import SoundParts, absolute
 from emul.scenario.source import Source, of_values, read
-from emul.scenario.sweep import sweep_values
-from emul.scenario.topology import topology_spec
+from emul.scenario.topology import contacts_value, topology_spec
 from emul.scenario.traffic import traffic_values
-from emul.scenario.validation import validated
 from emul.scenario.wording import Verdicts, scenario_error, shown
 
 Given = str | os.PathLike[str] | PlainMapping | Scenario            # the sources of a scenario

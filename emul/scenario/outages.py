@@ -19,8 +19,20 @@ from emul.network.models.outages import (
     OnOffSpec,
     OutageSpec,
 )
-from emul.scenario.sections import Section, absolute, duration_text, given, without_none
-from emul.scenario.values import Probability, Stay, Text, Written, number, one_of
+from emul.scenario.sections import (
+    Flag,
+    Probability,
+    Section,
+    Stay,
+    Text,
+    Written,
+    absolute,
+    duration_text,
+    given,
+    number,
+    one_of,
+    without_none,
+)
 from emul.scenario.wording import MISSING, Finding
 
 GEMODEL = "gemodel"             # netem's name of gilbert_elliott
@@ -63,12 +75,6 @@ def _rate(value: object) -> int:
     return rate
 
 
-def _loop(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("expected true or false")
-    return value
-
-
 class OutageSection(Section):
     model: Annotated[str, one_of(*_KEYS, GEMODEL, what="model")]
     p: Probability | None = None
@@ -88,7 +94,7 @@ class OutageSection(Section):
     spectral_efficiency: Annotated[float, number("bit/s/Hz, above 0, at most 1000", lambda x: 0 < x <= 1000)] | None = (
         None)
     file: Text | None = None
-    loop: Annotated[bool, PlainValidator(_loop, json_schema_input_type=bool)] | None = None
+    loop: Flag | None = None
 
     @property
     def kind(self) -> str:

@@ -24,7 +24,7 @@ from emul.roles.scheme import AnyScheme
 from emul.scenario.devices import DeviceClass, Devices
 from emul.scenario.faults import Island, NodeSpeed
 from emul.scenario.groups import ClientGroup, holders_of, hosts_of
-from emul.scenario.labels import PLACES as KEY
+from emul.scenario.schemes import PLACES as KEY
 from emul.scenario.wording import Finding, nearest, scenario_error, shown
 from emul.scenario.wording import place as place_of
 

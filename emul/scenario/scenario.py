@@ -17,19 +17,22 @@ from emul.network.models.contacts import ContactSpec
 from emul.network.models.media import MediumSpec
 from emul.network.models.radiofiles import RadioSpec
 from emul.scenario.attacks import AttackSpec, attack_document
-from emul.scenario.contacts import contacts_document
 from emul.scenario.devices import Devices, devices_document, equipment
 from emul.scenario.faults import Fault, NodeSpeed, fault_document, node_document
 from emul.scenario.groups import ClientGroup, client_group_document
-from emul.scenario.limits import Limits, limits_document
 from emul.scenario.links import link_document
-from emul.scenario.media import media_document
-from emul.scenario.network import NetworkUse, network_document
-from emul.scenario.radio import radio_document
-from emul.scenario.record import Recorded, record_document
+from emul.scenario.radio import media_document, radio_document
+from emul.scenario.running import (
+    Limits,
+    NetworkUse,
+    Recorded,
+    Sweep,
+    limits_document,
+    network_document,
+    record_document,
+)
 from emul.scenario.sections import duration_text, without_none
-from emul.scenario.sweep import Sweep
-from emul.scenario.topology import topology_document
+from emul.scenario.topology import contacts_document, topology_document
 from emul.scenario.traffic import traffic_document
 
 NO_EVALUATION = 10**9               # rounds between two evaluations, of a run that has none
@@ -91,7 +94,7 @@ class WorkerTimeout:
 class Scenario:
     """The values of one scenario file, checked. Durations are ns, sizes bytes; paths are absolute.
 
-    schemes: (name, what else its entry says): a label (`emul.scenario.labels`), and parameters
+    schemes: (name, what else its entry says): a label (`emul.scenario.schemes`), and parameters
     (`emul.scenario.params.build_params`). task: as `emul.learning` wants it.
     Equal scenarios say the same thing: lines, path, warnings and what a sweep would vary do not count.
     """

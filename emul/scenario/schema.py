@@ -27,10 +27,10 @@ from emul.base.shipped import shipped
 from emul.learning import csv_data, data, images, models, objectives, partition, solver
 from emul.registry import attacks, schemes
 from emul.roles import Scheme
-from emul.scenario.compose import EXTENDS
-from emul.scenario.labels import COMPRESS, LABEL, PLACES
-from emul.scenario.models import TASK_KEYS, Document
+from emul.scenario.document import TASK_KEYS, Document
+from emul.scenario.edits import EXTENDS
 from emul.scenario.params import scenario_keys
+from emul.scenario.schemes import COMPRESS, LABEL, PLACES
 
 Schema = PlainDict
 

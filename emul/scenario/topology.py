@@ -1,32 +1,139 @@
-"""`topology`: its models, the specification they stand for, and back to YAML."""
+"""`topology` and `contacts`: where nodes are, the orbits that may say so, and when links transmit; models, the
+specifications they stand for, and back to YAML."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 from pydantic import BeforeValidator, Field, PlainValidator
 
+from emul.base.plain import PlainDict
 from emul.base.units import format_bandwidth
 from emul.network import DIALECTS, GENERATORS, SHAPES, Access, Capacity, Distance, Measured, RoleRule, TopologySpec
+from emul.network.graph.constellation import digest
 from emul.network.graph.geo import format_length, length_km
-from emul.scenario.constellation import ConstellationSection, constellation_document, constellation_spec
-from emul.scenario.sections import Section, absolute, duration_text, exactly_one, given, without_none
-from emul.scenario.values import (
+from emul.network.models.constellations import DAY_NS, GROUNDS, ISLS, ConstellationSpec, Ground, Isl
+from emul.network.models.contacts import GAPS, PLAN_FORMATS, ROUTINGS, ContactSpec, Gap, PlanFormat, Routing
+from emul.scenario.sections import (
     Bandwidth,
     Count,
     Duration,
     Name,
     PositiveDuration,
     Probability,
+    Section,
     Text,
     Written,
+    absolute,
+    duration_text,
+    exactly_one,
+    file_digest,
+    given,
     number,
     one_of,
     whole,
+    without_none,
 )
 from emul.scenario.wording import MISSING, Finding
 from emul.scenario.wording import Path as Place
+
+# ---- constellation ----
+
+WALKER = ("altitude", "inclination", "planes", "each")      # needed without `tle`
+MOST = 20_000                                               # satellites
+_ANGLE = re.compile(r"([+-]?\d{1,3}(?:\.\d{1,9})?) ?deg", re.ASCII)
+_LOW_KM, _HIGH_KM = 100, 50_000
+
+
+def _degrees(most: float, whole_range: str) -> PlainValidator:
+    """Degrees in 0 .. most."""
+    def check(value: object) -> float:
+        match = _ANGLE.fullmatch(value.strip()) if isinstance(value, str) else None
+        if match is None or not 0 <= float(match[1]) <= most:
+            unit = ": the unit is missing" if isinstance(value, int | float) and not isinstance(value, bool) else ""
+            raise ValueError(f"expected an angle {whole_range}, such as 25 deg{unit}")
+        return float(match[1])
+    return PlainValidator(check, json_schema_input_type=Annotated[str, Field(pattern=r"^\s*[+-]?\d+(\.\d+)? ?deg\s*$")])
+
+
+def _altitude(value: object) -> float:
+    km = length_km(value)
+    if not _LOW_KM <= km <= _HIGH_KM:
+        raise ValueError(f"expected {_LOW_KM} km to {_HIGH_KM} km")
+    return km
+
+
+def _alone(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+class ConstellationSection(Section):
+    altitude: Annotated[float, PlainValidator(_altitude, json_schema_input_type=str)] | None = None
+    inclination: Annotated[float, _degrees(180, "from 0 deg to 180 deg")] | None = None
+    planes: Annotated[int, whole(1, MOST)] | None = None
+    each: Annotated[int, whole(1, MOST)] | None = None
+    phasing: Annotated[int, whole(0, MOST)] | None = None
+    tle: Text | None = None
+    stations: Text
+    elevation: Annotated[float, _degrees(89, "from 0 deg to 89 deg")]
+    isl: Annotated[str, one_of(*ISLS, what="way to join satellites")] = "none"
+    ground: Annotated[str, one_of(*GROUNDS, what="way to join stations")] = "none"
+    gateways: Annotated[list[Text], Field(min_length=1), BeforeValidator(
+        _alone, json_schema_input_type=list[str] | str)] | None = None
+    for_: Annotated[PositiveDuration, Field(alias="for")] = DAY_NS
+    sha256: Text | None = None
+
+    def wrong(self) -> list[Finding]:
+        """Keys that its kind needs and has not, or has and does not use; more satellites or phases than there can
+        be."""
+        if self.tle is not None:
+            found: list[Finding] = [((name,), "", "is not used with tle, which has the orbits")
+                                    for name in given(self, *WALKER, "phasing")]
+            if self.isl != "none":
+                found.append((("isl",), self.isl, "expected none with tle, which says nothing of planes"))
+            return found
+        found = [((name,), MISSING, "is needed, or tle, a file of two-line elements")
+                 for name in WALKER if getattr(self, name) is None]
+        planes, each, phasing = self.planes or 1, self.each or 1, self.phasing or 0
+        if planes * each > MOST:
+            found.append((("each",), str(each), f"expected at most {MOST} satellites, not {planes * each}"))
+        if self.planes is not None and phasing >= planes:
+            found.append((("phasing",), str(phasing), f"expected less than the {planes} planes"))
+        return found
+
+
+def constellation_spec(c: ConstellationSection | None, base: Path) -> ConstellationSpec | None:
+    """The constellation as the network takes it; its files are looked for in `base`."""
+    if c is None:
+        return None
+    return ConstellationSpec(
+        cast(Path, absolute(c.stations, base)), c.elevation, c.altitude, c.inclination, c.planes or 1, c.each or 1,
+        c.phasing or 0, cast(Isl, c.isl), cast(Ground, c.ground), tuple(c.gateways or ()), absolute(c.tle, base),
+            c.for_,
+        c.sha256)
+
+
+def constellation_document(spec: ConstellationSpec | None) -> PlainDict | None:
+    """As a file says it, with the digest of its files; read again it is the same."""
+    if spec is None:
+        return None
+    circles: PlainDict = {}
+    if spec.altitude_km is not None and spec.inclination is not None:
+        circles = {"altitude": format_length(spec.altitude_km), "inclination": f"{spec.inclination:.9g} deg",
+                   "planes": spec.planes, "each": spec.each, "phasing": spec.phasing}
+    try:
+        sha256: str | None = digest(spec)
+    except OSError:                     # that is told where the files are used
+        sha256 = None
+    return without_none(
+        **circles, tle=None if spec.tle is None else str(spec.tle), stations=str(spec.stations),
+        elevation=f"{spec.elevation:.9g} deg", isl=spec.isl, ground=spec.ground, gateways=list(spec.gateways) or None,
+        **{"for": duration_text(spec.span_ns)}, sha256=sha256)
+
+
+# ---- topology ----
 
 ROLE_RULES = ("nodes", "attribute", "highest_betweenness", "leaves", "all", "random")
 _COUNTS = ("clients", "servers", "peers")
@@ -244,3 +351,51 @@ def _capacity(rule: Capacity) -> dict[str, object]:
 
 def _bandwidth(bps: object) -> object:
     return format_bandwidth(bps) if isinstance(bps, int) else bps
+
+
+# ---- contacts ----
+
+def _gap(value: object) -> str:
+    if value not in GAPS:
+        raise ValueError(f"expected one of {', '.join(GAPS)}")
+    return str(value)
+
+
+def _routes(value: object) -> str:
+    if value not in ROUTINGS:
+        raise ValueError(f"expected one of {', '.join(ROUTINGS)}")
+    return str(value)
+
+
+def _format(value: object) -> str:
+    if value not in PLAN_FORMATS:
+        raise ValueError(f"expected one of {', '.join(PLAN_FORMATS)}")
+    return str(value)
+
+
+class ContactsRule(Section):
+    file: Text | None = None
+    format: Annotated[str, PlainValidator(_format, json_schema_input_type=PlanFormat)] = "csv"
+    step: PositiveDuration | None = None
+    gap: Annotated[str, PlainValidator(_gap, json_schema_input_type=Gap)] = "hold"
+    routes: Annotated[str, PlainValidator(_routes, json_schema_input_type=Routing)] = "fixed"
+    sha256: Text | None = None
+
+
+def contacts_value(rule: ContactsRule | None, base: Path) -> ContactSpec | None:
+    """The plan as the network takes it; its file is looked for in `base`."""
+    if rule is None:
+        return None
+    return ContactSpec(absolute(rule.file, base), cast(Gap, rule.gap), rule.sha256, cast(Routing, rule.routes),
+                       cast(PlanFormat, rule.format), step_ns=rule.step)
+
+
+def contacts_document(spec: ContactSpec | None) -> PlainDict | None:
+    """With the digest of the file; read again it is the same."""
+    if spec is None:
+        return None
+    file = spec.file
+    return without_none(file=None if file is None else str(file), format=None if spec.format == "csv" else spec.format,
+                        step=duration_text(spec.step_ns), gap=spec.gap, routes=None if spec.routes == "fixed" else
+                            spec.routes,
+                        sha256=None if file is None else file_digest(file))

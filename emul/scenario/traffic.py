@@ -41,22 +41,25 @@ from emul.network.models.elastic import (
     UniformSize,
 )
 from emul.network.models.traces import TraceSpec
-from emul.scenario.bandwidths import BandwidthTrace, bandwidth_document, bandwidth_spec
 from emul.scenario.churn import LawRule, law_document, law_value
-from emul.scenario.sections import Section, duration_text, exactly_one, without_none
-from emul.scenario.values import (
+from emul.scenario.links import BandwidthTrace, bandwidth_document, bandwidth_spec
+from emul.scenario.sections import (
     Duration,
     PositiveDuration,
     PositiveSize,
     Quantity,
+    Section,
     Stay,
     Text,
     Written,
+    duration_text,
+    exactly_one,
     findings,
     number,
     one_of,
     unit,
     whole,
+    without_none,
 )
 from emul.scenario.wording import Finding
 

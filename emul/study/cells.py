@@ -23,7 +23,7 @@ from emul.learning import names
 from emul.record.rundir import JOURNAL
 from emul.registry import schemes
 from emul.scenario import Edit, Given, Scenario, chosen, label_of, named
-from emul.scenario.labels import LABEL, Entry
+from emul.scenario.schemes import LABEL, Entry
 from emul.scenario.source import read
 from emul.scenario.wording import place, shown
 from emul.study import syntax

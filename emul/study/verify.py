@@ -32,8 +32,8 @@ from emul.base.plain import PlainDict, PlainMapping
 from emul.learning.names import add_folder_of
 from emul.registry import schemes
 from emul.scenario import Stop, build_params, load
-from emul.scenario.labels import label_of, parameters
 from emul.scenario.params import scenario_keys
+from emul.scenario.schemes import label_of, parameters
 from emul.study.cells import Cell, asked, cells, code_of
 from emul.study.directory import StudyError
 from emul.study.done import AGAIN, COLUMNS, Done, edits, found, numbers

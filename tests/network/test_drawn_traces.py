@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from emul.network import LinkRule, TopologySpec, build
 from emul.network.models.traceformats import Trace
 from emul.network.models.traces import TraceSpec, problem, read_trace, trace_names
-from emul.scenario.linkclasses import SHIPPED as SHIPPED_CLASSES
-from emul.scenario.linkclasses import read_links
+from emul.scenario.devices import SHIPPED_LINKS as SHIPPED_CLASSES
+from emul.scenario.devices import read_links
 
 S = 10**9
 TEXT = "trace,time_s,mbps\na,0,1\na,10,3\na,20,3\nb,0,8\nb,5,8\n"

@@ -12,10 +12,8 @@ from emul.base import rows as R
 from emul.base.errors import RunError, ScenarioError
 from emul.preview import explain as preview
 from emul.scenario import load, loads
-from emul.scenario.costtrace import read_trace
-from emul.scenario.devices import SHIPPED, DeviceRule, Devices, read_devices
-from emul.scenario.linkclasses import SHIPPED as LINKS_SHIPPED
-from emul.scenario.linkclasses import read_links
+from emul.scenario.devices import SHIPPED, SHIPPED_LINKS, DeviceRule, Devices, read_devices, read_links
+from emul.scenario.running import read_trace
 from emul.testing import run_text
 
 TEXT = """
@@ -204,10 +202,10 @@ LINKS = "link,down_mbps,up_mbps,rtt_ms,loss,source\nslow,1,0.5,100,0.01,mine\nfa
 
 
 def test_the_table_of_links_says_what_it_assumes() -> None:
-    found = read_links(LINKS_SHIPPED)
+    found = read_links(SHIPPED_LINKS)
     assert {"fibre", "dsl", "lte", "5g", "wifi", "3g", "datacentre"} <= set(found)
     assert (found["lte"].down_bps, found["lte"].up_bps, found["lte"].latency_ns) == (13_000_000, 6_000_000, 35 * 10**6)
-    rows = [line for line in LINKS_SHIPPED.read_text().splitlines()[3:] if line]
+    rows = [line for line in SHIPPED_LINKS.read_text().splitlines()[3:] if line]
     assert all("assumed" in row for row in rows)            # losses are, everywhere
 
 

@@ -21,7 +21,7 @@ import pytest
 
 from emul.base.errors import ScenarioError
 from emul.scenario import load, loads
-from emul.scenario.models import Document
+from emul.scenario.document import Document
 from emul.scenario.scenario import Scenario
 from emul.scenario.source import read
 

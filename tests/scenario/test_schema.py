@@ -15,8 +15,8 @@ import pytest
 from emul.registry import attacks, schemes
 from emul.roles import Variant
 from emul.scenario.schema import SECTIONS, parameters, schema
+from emul.scenario.sections import QUANTITY
 from emul.scenario.source import read
-from emul.scenario.values import QUANTITY
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = [path for path in sorted((ROOT / "scenarios").rglob("*.yaml"))]

@@ -1,50 +1,50 @@
-"""The format of scenario files, version 1: one pydantic model per mapping.
+"""The format of scenario files, version 1, and what pydantic finds wrong with one, in the words of this project.
 
-Variants ("none" or a model, a generator or a file) are one model each with a check of the whole, not unions: pydantic
-reports every branch of a union that failed, and nobody can tell from that what was meant.
+One model per mapping. Variants ("none" or a model, a generator or a file) are one model each with a check of the whole,
+not unions: pydantic reports every branch of a union that failed, and nobody can tell from that what was meant.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+import types
+import typing
+from collections.abc import Iterator
+from functools import cache
+from typing import Annotated, Any, Literal, Union
 
-from pydantic import AfterValidator, Field, PlainValidator
+from pydantic import AfterValidator, BaseModel, Field, PlainValidator, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
-from emul.base.plain import PlainDict
+from emul.base.plain import PlainDict, PlainMapping
 from emul.base.units import duration_ns, format_size
 from emul.roles.places import wrong_place
 from emul.scenario.attacks import AttackRule
-from emul.scenario.compress import compress_value
-from emul.scenario.contacts import ContactsRule
 from emul.scenario.devices import DevicesRule
 from emul.scenario.faults import FaultRule, NodeRule
 from emul.scenario.groups import ClientGroupRule, distinct
-from emul.scenario.labels import COMPRESS, with_labels
-from emul.scenario.limits import LimitsRule
 from emul.scenario.links import LinkSection
-from emul.scenario.media import MediumRule
-from emul.scenario.network import NetworkRule
-from emul.scenario.radio import RadioRule
-from emul.scenario.record import RecordRule
-from emul.scenario.sections import Section, given
-from emul.scenario.sweep import SweepRule
-from emul.scenario.topology import TopologySection
-from emul.scenario.traffic import TrafficRule, distinct_names
-from emul.scenario.values import (
+from emul.scenario.radio import MediumRule, RadioRule
+from emul.scenario.running import LimitsRule, NetworkRule, RecordRule, SweepRule
+from emul.scenario.schemes import COMPRESS, compress_value, with_labels
+from emul.scenario.sections import (
     Count,
     Fraction,
     Positive,
     PositiveDuration,
     PositiveSize,
     Quantity,
+    Section,
     Seed,
     Text,
     findings,
+    given,
     one_of,
     whole,
 )
-from emul.scenario.wording import MISSING, Finding, nearest, shown
+from emul.scenario.topology import ContactsRule, TopologySection
+from emul.scenario.traffic import TrafficRule, distinct_names
+from emul.scenario.wording import MISSING, Finding, Path, nearest, shown
 
 VERSION = 1
 
@@ -227,3 +227,90 @@ class Document(Section):
             return [(("fuse",), "", "cannot be used with compute mode: measured: clients that are trained as one "
                      "have no cost of their own; `emul profile` measures them one by one")]
         return []
+
+
+# ---- a document against these models ----
+
+_KINDS = {"model_type": "expected a mapping", "dict_type": "expected a mapping", "list_type": "expected a list"}
+
+
+def validated(tree: PlainMapping) -> tuple[PlainDict, list[Finding]]:
+    """(the validated values of the top-level keys that are sound, what is wrong with the others)."""
+    try:
+        document = Document.model_validate(tree)
+        return {key: getattr(document, key) for key in Document.model_fields}, []
+    except ValidationError as error:
+        broken = {key for key in Document.model_fields if key not in tree}
+        found: list[Finding] = []
+        for item in error.errors(include_url=False):
+            broken.add(str(item["loc"][0]) if item["loc"] else "")
+            found += _findings_of(item)
+    sections = {}
+    for key, info in Document.model_fields.items():
+        if key not in broken:
+            sections[key] = _adapter(key).validate_python(tree[key])
+        elif key not in tree and not info.is_required():
+            sections[key] = info.get_default()
+    return sections, found
+
+
+@cache
+def _adapter(key: str) -> TypeAdapter[object]:
+    """Validates one top-level key alone."""
+    info = Document.model_fields[key]
+    kind: Any = Annotated[info.annotation, Field(), *info.metadata]
+    return TypeAdapter(kind)
+
+
+def _findings_of(item: ErrorDetails) -> Iterator[Finding]:
+    """One error of pydantic as findings of ours."""
+    path: Path = tuple(item["loc"])
+    kind, value = item["type"], item["input"]
+    if kind == "findings":
+        for below, found, expected in item["ctx"]["findings"]:
+            yield (*path, *below), found or shown(_value_at(value, below)), expected
+    elif kind == "missing":
+        yield path, MISSING, "is required"
+    elif kind == "extra_forbidden":
+        model = _model_at(path[:-1])
+        yield path, shown(value), "unknown key" + (nearest(str(path[-1]), _keys(model)) if model else "")
+    elif kind == "value_error":
+        yield path, shown(value), str(item["ctx"]["error"])
+    elif kind == "too_short":
+        least = item["ctx"]["min_length"]
+        yield path, shown(value), f"expected at least {'one entry' if least == 1 else f'{least} entries'}"
+    else:
+        yield path, shown(value), _KINDS.get(kind, item["msg"])
+
+
+def _value_at(value: object, path: Path) -> object:
+    for step in path:
+        value = value.get(step) if isinstance(value, dict) else None
+    return value
+
+
+def _keys(model: type[BaseModel]) -> list[str]:
+    return [info.alias or key for key, info in model.model_fields.items()]
+
+
+def _model_at(path: Path) -> type[BaseModel] | None:
+    """The model whose mapping stands at `path` of a document, to name its keys."""
+    here: Any = Document
+    for step in path:
+        if isinstance(here, type) and issubclass(here, BaseModel):
+            info = next((i for key, i in here.model_fields.items() if step in (key, i.alias)), None)
+            here = _inner(info.annotation) if info else None
+        else:       # list[X], dict[str, X]
+            arguments = typing.get_args(here)
+            here = _inner(arguments[-1]) if arguments else None
+    return here if isinstance(here, type) and issubclass(here, BaseModel) else None
+
+
+def _inner(annotation: object) -> object:
+    """An annotation without Annotated and without "or None"."""
+    origin = typing.get_origin(annotation)
+    if origin is Annotated:
+        return _inner(typing.get_args(annotation)[0])
+    if origin in (Union, types.UnionType):
+        return _inner(next(a for a in typing.get_args(annotation) if a is not type(None)))
+    return annotation

@@ -1,0 +1,291 @@
+"""The sections on a run: `compute`, `fuse`, `stop`, `evaluation`, `workers`, `network`, `limits`, `record`, `sweep`.
+
+Each with its model, the plain value that it stands for, and the way back to YAML.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, PlainValidator
+
+from emul.base.names import is_pattern, matches
+from emul.base.tables import amount, read
+from emul.base.units import format_size
+from emul.kernel.parts import MAX_MESSAGE, MAX_UNREAD
+from emul.network.linkrecord import BEYOND
+from emul.scenario.devices import DeviceClass
+from emul.scenario.sections import (
+    Count,
+    Flag,
+    PositiveSize,
+    Rounds,
+    Section,
+    Text,
+    Written,
+    absolute,
+    given,
+    one_of,
+    rounds_text,
+    whole,
+    without_none,
+)
+from emul.scenario.wording import Finding, nearest
+
+# ---- compute: trace ----
+
+Costs = dict[str, list[int]]            # label -> ns, in the order of the file
+
+
+@dataclass(frozen=True)
+class CostTrace:
+    """A file's costs by node, name or pattern, or by device."""
+
+    by_node: dict[str, Costs] = field(default_factory=dict)
+    by_device: dict[str, Costs] = field(default_factory=dict)
+
+    def of(self, names: Sequence[str], devices: Sequence[DeviceClass | None]) -> tuple[list[Costs], list[int]]:
+        """(different costs, node -> which of them; -1: none)."""
+        used: list[Costs] = []
+        place: dict[int, int] = {}
+        found = []
+        for name, device in zip(names, devices, strict=True):
+            costs = self._costs(name, device)
+            if costs is None:
+                found.append(-1)
+                continue
+            if id(costs) not in place:
+                place[id(costs)] = len(used)
+                used.append(costs)
+            found.append(place[id(costs)])
+        return used, found
+
+    def unknown(self, names: Sequence[str]) -> list[tuple[str, str]]:
+        """(name or pattern of the file that no node of these names has, what is wrong), in the order of the file."""
+        known = set(names)
+        return [(one, "a pattern that matches no node" if is_pattern(one) else "unknown node" + nearest(one, names))
+                for one in self.by_node
+                if one not in known and not (is_pattern(one) and any(matches(name, one) for name in names))]
+
+    def _costs(self, name: str, device: DeviceClass | None) -> Costs | None:
+        if name in self.by_node:
+            return self.by_node[name]
+        for pattern, costs in self.by_node.items():
+            if is_pattern(pattern) and matches(name, pattern):
+                return costs
+        return None if device is None else self.by_device.get(device.name)
+
+
+def read_trace(path: Path) -> CostTrace:
+    """The costs of a file. Raises ScenarioError with everything that is wrong with it."""
+    table = read(path, ("node", "label", "seconds"), ("device", "label", "seconds"))
+    key = "node" if "node" in table.header else "device"
+    whose, labels, costs = table.column(key, _text), table.column("label", _text), table.column("seconds", _ns)
+    table.check()
+    found: dict[str, Costs] = {}
+    for one, label, cost in zip(whose, labels, costs, strict=True):
+        assert one is not None and label is not None and cost is not None       # noqa: PT018, for the type checker
+        found.setdefault(one, {}).setdefault(label, []).append(cost)
+    return CostTrace(by_node=found) if key == "node" else CostTrace(by_device=found)
+
+
+def _text(text: str) -> str:
+    if not text:
+        raise ValueError("expected a name")
+    return text
+
+
+def _ns(text: str) -> int:
+    return round(amount(text, unit="seconds", below=1e9) * 1e9)
+
+
+# ---- sweep ----
+
+MOST_SEEDS = 1_000_000
+_RANGE = re.compile(r"(\d{1,18})(?::(\d{1,18}))?", re.ASCII)
+_SEEDS = "expected seeds such as 0:5, which are 0..4, or 1,2,7"
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Values by path, as `--set` writes it; seeds (None: the scenario's) and schemes (empty: all)."""
+
+    grid: dict[str, list[Any]] = field(default_factory=dict)
+    seeds: tuple[int, ...] | None = None
+    schemes: tuple[str, ...] = ()
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Seeds in the order written, each once. Raises ValueError.
+
+    >>> parse_seeds("0:3,7")
+    (0, 1, 2, 7)
+    """
+    found: dict[int, None] = {}
+    for part in text.split(","):
+        match = _RANGE.fullmatch(part.strip())
+        if match is None:
+            raise ValueError(_SEEDS)
+        first = int(match[1])
+        end = first + 1 if match[2] is None else int(match[2])
+        if end <= first:
+            raise ValueError(f"{_SEEDS}: {part.strip()} holds none")
+        if end - first > MOST_SEEDS:
+            raise ValueError(f"expected at most {MOST_SEEDS} seeds")
+        found |= dict.fromkeys(range(first, end))
+    return tuple(found)
+
+
+def seeds_of(value: object) -> tuple[int, ...]:
+    """Seeds as a scenario says them, text, a number or a list, each once. Raises ValueError.
+
+    >>> seeds_of([3, 1, 3])
+    (3, 1)
+    """
+    if isinstance(value, str):
+        return parse_seeds(value)
+    entries = value if isinstance(value, list) and value else [value]
+    if not all(isinstance(v, int) and not isinstance(v, bool) and 0 <= v < 2**63 for v in entries):
+        raise ValueError(_SEEDS)
+    return tuple(dict.fromkeys(entries))
+
+
+def _values(value: object) -> list[Any]:
+    if not isinstance(value, list) or not value:
+        raise ValueError("expected a list of values")
+    return value
+
+
+class SweepRule(Section):
+    grid: dict[str, Annotated[list[Any], PlainValidator(_values, json_schema_input_type=list[Any])]] = Field(default={})
+    seeds: Annotated[tuple[int, ...], PlainValidator(
+        seeds_of, json_schema_input_type=list[int] | Written)] | None = None
+    schemes: Annotated[list[Text], Field(min_length=1)] | None = None
+
+
+def sweep_values(rule: SweepRule | None, base: Path) -> Sweep | None:
+    return None if rule is None else Sweep(dict(rule.grid), rule.seeds, tuple(rule.schemes or ()))
+
+
+# ---- network ----
+
+@dataclass(frozen=True)
+class NetworkUse:
+    """replay: a run directory or a table whose draws links take; `beyond`: what they do where it has none.
+
+    record: whether the run's own draws are written into its directory.
+    """
+
+    replay: Path | None = None
+    beyond: str = "stream"
+    record: bool = True
+
+
+class NetworkRule(Section):
+    replay: Text | None = None
+    beyond: Annotated[str, one_of(*BEYOND, what="mode")] | None = None
+    record: Flag = True
+
+    def wrong(self) -> list[Finding]:
+        """`beyond` without a record to replay."""
+        if self.beyond is not None and self.replay is None:
+            return [(("beyond",), "", "is used only with replay")]
+        return []
+
+
+def network_value(rule: NetworkRule, base: Path) -> NetworkUse:
+    """The rule as the network takes it; a run directory is looked for in `base`, and `beyond` is "stream" by
+    default."""
+    return NetworkUse(absolute(rule.replay, base), rule.beyond or "stream", rule.record)
+
+
+def network_document(use: NetworkUse) -> dict[str, object] | None:
+    """None where it says nothing that is not the default."""
+    if use == NetworkUse():
+        return None
+    replay = None if use.replay is None else str(use.replay)
+    return without_none(replay=replay, beyond=use.beyond if replay else None, record=None if use.record else False)
+
+
+# ---- limits ----
+
+@dataclass(frozen=True)
+class Limits:
+    """max_message: bytes of a message with its envelope. max_unread: messages of one sender in one node's inbox.
+
+    A message beyond a limit is rejected on arrival, as any message that does not fit its type.
+    """
+
+    max_message: int = MAX_MESSAGE
+    max_unread: int = MAX_UNREAD
+
+
+class LimitsRule(Section):
+    max_message: PositiveSize = Limits.max_message
+    max_unread: Annotated[int, whole(1, 10**9)] = Limits.max_unread
+
+
+def limits_document(limits: Limits) -> dict[str, object] | None:
+    """None where it says nothing that is not the default."""
+    if limits == Limits():
+        return None
+    return {"max_message": format_size(limits.max_message), "max_unread": limits.max_unread}
+
+
+# ---- record ----
+
+LIMIT_BYTES = 10**9                 # of payloads of one run
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """models: the parameters that nodes report, every so many rounds; None: the last ones alone.
+
+    payloads: types of messages that are kept as they were sent, in rounds first .. last (None: to the end), at most
+    `limit_bytes` of them, of which every node has an equal share.
+    """
+
+    models: int | None = None
+    payloads: tuple[str, ...] = ()
+    first: int = 1
+    last: int | None = None
+    limit_bytes: int = LIMIT_BYTES
+
+
+def _types(value: object) -> list[str]:
+    if not isinstance(value, list) or not value or not all(isinstance(name, str) and name for name in value):
+        raise ValueError("expected a list of types of messages such as [Model, Update]")
+    return list(dict.fromkeys(value))
+
+
+class RecordRule(Section):
+    models: Count | None = None
+    payloads: Annotated[list[str], PlainValidator(_types, json_schema_input_type=list[str] | str)] | None = None
+    rounds: Rounds | None = None
+    limit: PositiveSize | None = None
+
+    def wrong(self) -> list[Finding]:
+        """The mistakes in keys on payloads where none are kept."""
+        if self.payloads is not None:
+            return []
+        return [((key,), "", "is used only with payloads") for key in given(self, "rounds", "limit")]
+
+
+def record_value(rule: RecordRule) -> Recorded:
+    first, last = rule.rounds or (1, None)
+    return Recorded(rule.models, tuple(rule.payloads or ()), first, last, rule.limit or LIMIT_BYTES)
+
+
+def record_document(recorded: Recorded) -> dict[str, object] | None:
+    """None where it says nothing that is not the default."""
+    if recorded == Recorded():
+        return None
+    always = recorded.first == 1 and recorded.last is None
+    return without_none(
+        models=recorded.models, payloads=list(recorded.payloads) or None,
+        rounds=None if always else rounds_text(recorded.first, recorded.last),
+        limit=None if recorded.limit_bytes == LIMIT_BYTES else format_size(recorded.limit_bytes))
