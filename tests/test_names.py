@@ -96,7 +96,7 @@ def test_a_name_that_two_classes_share_is_found(texts: list[str], found: set[str
 # Word -> annotations of the parameters and fields that are called so. A new one is either another meaning of the word,
 # which needs a word of its own, or belongs here.
 MEANINGS = {
-    "record": r"Record|LinkRecord|ArrayRecord|Recorded|RecordRule|bool|Annotated\[bool, .*",
+    "record": r"Record|LinkRecord|ArrayRecord|Recorded|RecordRule|bool|Flag|Annotated\[bool, .*",
     "places": r"Mapping\[str, str\]|np\.ndarray",        # ... and where a `Piece` of a model lies, as authors know it
     "workers": r"int( \| Cluster \| Workers \| Twin)?|int \| None|WorkerCount|WorkersEach|AnyPool|WorkersSection|"
                r"WorkerTimeout|Sequence\[(int|Remote)\]|Annotated\[(int|str \| None), .*",
