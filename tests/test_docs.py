@@ -44,6 +44,7 @@ from emul.scenario import (
 )
 from emul.scenario.schema import SECTIONS
 from emul.scenario.sections import Section
+from emul.scenario.task import TASK_KEYS
 from emul.study import done
 from emul.study import tables as study_tables
 from emul.study.compare import METRICS
@@ -216,7 +217,7 @@ def test_the_task_section_names_every_key_and_every_built_in_thing() -> None:
     section = sections("docs/scenario.md")["task"]
     said = set(re.findall(r"`([^`]+)`", section))
     options = {f.name for kind in solver.SOLVERS.values() for f in fields(kind)}
-    wanted = {*document.TASK_KEYS, *data.BUILT_IN, *models.BUILT_IN, *options, "set", "directory", "normalise",
+    wanted = {*TASK_KEYS, *data.BUILT_IN, *models.BUILT_IN, *options, "set", "directory", "normalise",
               "held_out"}
     assert wanted - said == set()
     assert all(re.search(rf"`\{{?{rule}\b", section) for rule in partition.RULES)

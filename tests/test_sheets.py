@@ -20,7 +20,8 @@ from test_docs import ARGUMENT, MODELS, ROOT, blocks, first_cells, text
 from emul.learning import solver
 from emul.learning.node_task import NodeTask
 from emul.roles import Node
-from emul.scenario import document, loads
+from emul.scenario import loads
+from emul.scenario.task import TASK_KEYS
 
 SCENARIO, NODE = "docs/sheet-scenario.md", "docs/sheet-node.md"
 BELOW = {       # section at the top level -> models of what stands in it
@@ -113,7 +114,7 @@ def test_no_section_and_no_key_of_a_task_is_missing() -> None:
     shown = {key for block in (WHOLE, *PARTS) for key in read(block)}
     assert {info.alias or key for key, info in MODELS["Document"].model_fields.items()} - shown <= IN_WORDS
     task = {key for block in (WHOLE, *PARTS) for key in keys_of(read(block).get("task"))}
-    wanted = {*document.TASK_KEYS, *(f.name for kind in solver.SOLVERS.values() for f in fields(kind))}
+    wanted = {*TASK_KEYS, *(f.name for kind in solver.SOLVERS.values() for f in fields(kind))}
     assert wanted - task == set()
 
 

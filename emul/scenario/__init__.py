@@ -2,6 +2,7 @@
 
 from emul.scenario.attacks import AttackSpec, NamedAttack
 from emul.scenario.churn import Availability, Churn, Days, ShockGroup
+from emul.scenario.edits import Edit
 from emul.scenario.faults import (
     Behaviour,
     Crash,
@@ -15,10 +16,20 @@ from emul.scenario.faults import (
     NodeSpeed,
     Slow,
 )
-from emul.scenario.load import Edit, Given, load, loads, named
+from emul.scenario.load import Given, load, loads, named
 from emul.scenario.params import build_params, check_params
-from emul.scenario.running import Limits, Sweep, parse_seeds
-from emul.scenario.scenario import NO_EVALUATION, ComputeTime, Evaluation, FusedTraining, Scenario, Stop, WorkerTimeout
+from emul.scenario.running import (
+    NO_EVALUATION,
+    ComputeTime,
+    Evaluation,
+    FusedTraining,
+    Limits,
+    Stop,
+    Sweep,
+    WorkerTimeout,
+    parse_seeds,
+)
+from emul.scenario.scenario import Scenario
 from emul.scenario.schemes import chosen, label_of
 
 __all__ = ["NO_EVALUATION", "AttackSpec", "Availability", "Behaviour", "Churn", "ComputeTime", "Crash", "Days",

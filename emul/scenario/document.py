@@ -17,159 +17,37 @@ from pydantic import AfterValidator, BaseModel, Field, PlainValidator, TypeAdapt
 from pydantic_core import ErrorDetails
 
 from emul.base.plain import PlainDict, PlainMapping
-from emul.base.units import duration_ns, format_size
-from emul.roles.places import wrong_place
 from emul.scenario.attacks import AttackRule
 from emul.scenario.devices import DevicesRule
 from emul.scenario.faults import FaultRule, NodeRule
 from emul.scenario.groups import ClientGroupRule, distinct
 from emul.scenario.links import LinkSection
 from emul.scenario.radio import MediumRule, RadioRule
-from emul.scenario.running import LimitsRule, NetworkRule, RecordRule, SweepRule
-from emul.scenario.schemes import COMPRESS, compress_value, with_labels
+from emul.scenario.running import (
+    AnyFuse,
+    ComputeSection,
+    EvaluationSection,
+    LimitsRule,
+    NetworkRule,
+    RecordRule,
+    StopSection,
+    SweepRule,
+    WorkersSection,
+)
+from emul.scenario.schemes import entry_value, with_labels
 from emul.scenario.sections import (
-    Count,
-    Fraction,
-    Positive,
-    PositiveDuration,
-    PositiveSize,
-    Quantity,
     Section,
     Seed,
     Text,
     findings,
-    given,
     one_of,
-    whole,
 )
+from emul.scenario.task import task_section
 from emul.scenario.topology import ContactsRule, TopologySection
 from emul.scenario.traffic import TrafficRule, distinct_names
 from emul.scenario.wording import MISSING, Finding, Path, nearest, shown
 
 VERSION = 1
-
-
-# ---- task ----
-
-TASK_KEYS = ("data", "root", "clusters", "choose_on", "partition", "model", "solver", "objective", "declared")
-
-
-def _task(value: object) -> PlainDict:
-    """Only the keys: what may stand below them, `emul.learning` and its plug-ins know (see `checks`)."""
-    if not isinstance(value, dict):
-        raise ValueError("expected a mapping")
-    found: list[Finding] = [((key,), shown(below), "unknown key" + nearest(key, TASK_KEYS))
-                            for key, below in value.items() if key not in TASK_KEYS]
-    found += [((key,), MISSING, "is required") for key in ("data", "model", "solver") if value.get(key) is None]
-    if found:
-        raise findings(found)
-    more = ("root", "clusters", "choose_on", "objective", "declared")
-    said = {key: value[key] for key in more if value.get(key) is not None}
-    return {"data": value["data"], "partition": value.get("partition", "iid"), "model": value["model"],
-            "solver": value["solver"], **said}
-
-
-# ---- what is done with it ----
-
-def _default_price(value: object) -> int:
-    return 0 if value == "zero" else duration_ns(value)
-
-
-Price = Annotated[int, PlainValidator(_default_price, json_schema_input_type=Quantity | Literal["zero"])]
-
-
-class ComputeSection(Section):
-    mode: Annotated[str, one_of("measured", "profile", "recorded", "zero", what="mode")] | None = None
-    file: Text | None = None
-    trace: Text | None = None
-    take: Annotated[str, one_of("drawn", "in order", what="way")] | None = None
-    default: Price | None = None
-    device: Annotated[str, one_of("cpu", "cuda", what="device")] = "cpu"
-    memory: PositiveSize | None = None
-
-    def wrong(self) -> list[Finding]:
-        """Keys that its mode does not use or lacks."""
-        if self.trace is None and self.take is not None:
-            return [(("take",), self.take, "is used with trace alone")]
-        if self.default is not None and self.mode != "profile" and (self.trace is None or self.mode == "measured"):
-            return [(("default",), "", "is the price of what a trace or a profile lacks: it is used with mode: "
-                     "profile, or with trace and no other mode")]
-        if self.memory is not None and self.device != "cpu":
-            return [(("memory",), format_size(self.memory), "is of a CPU: what a GPU has free is found out")]
-        if self.mode is None and self.trace is None:
-            return [(("mode",), MISSING, "is required, or trace, a file of what computations took")]
-        if self.mode == "recorded" and self.trace is not None:
-            return [(("trace",), f'"{self.trace}"', "is not used by mode: recorded, which has every cost")]
-        if self.mode in ("profile", "recorded") and self.file is None:
-            return [(("file",), MISSING, f"is needed by mode: {self.mode}, the name of a file")]
-        if self.mode in (None, "measured", "zero") and self.file is not None:
-            return [(("file",), f'"{self.file}"', f"is not used by mode: {self.mode or 'zero'}")]
-        return []
-
-
-def _scheme(value: Any) -> dict[str, object]:
-    if isinstance(value, str):
-        value = {"name": value}
-    if not isinstance(value, dict):
-        raise ValueError("expected the name of a scheme or a mapping such as {name: fedavg}")
-    name = value.get("name")
-    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}", name):
-        written = MISSING if name is None else shown(name)
-        raise findings([(("name",), written, "expected the name of a scheme")])
-    ways, wrong = compress_value(value.get(COMPRESS))
-    wrong = _places(value.get("places", {})) + [((COMPRESS, *below), was, expected) for below, was, expected in wrong]
-    if wrong:
-        raise findings(wrong)
-    return {key: item for key, item in value.items() if key != COMPRESS} | ({COMPRESS: ways} if ways else {})
-
-
-def _places(value: object) -> list[Finding]:
-    """The mistakes in the places of a scheme's roles, but for those that only the topology shows."""
-    if not isinstance(value, dict):
-        return [(("places",), shown(value), "expected a mapping such as {server: server2}")]
-    return [(("places", role), shown(where), wrong) for role, where in value.items()
-            for one in (where if isinstance(where, list) and where else [where]) if (wrong := wrong_place(one))]
-
-
-class StopSection(Section):
-    rounds: Annotated[int, whole(1, 10**9)] | None = None
-    accuracy: Fraction | None = None
-    loss: Positive | None = None
-    virtual_time: PositiveDuration | None = None
-
-    def wrong(self) -> list[Finding]:
-        """No limit, or only one that may never be reached."""
-        found = given(self, "rounds", "accuracy", "loss", "virtual_time")
-        if not found:
-            return [((), MISSING, "expected at least one of rounds, accuracy, loss, virtual_time")]
-        if set(found) <= {"accuracy", "loss"}:
-            return [((key,), str(getattr(self, key)), "may never be reached: give rounds or virtual_time, too")
-                    for key in found]
-        return []
-
-
-class EvaluationSection(Section):
-    every: Count = 1
-    scope: Annotated[str, one_of("global", "per_client", what="scope")] = "global"
-
-
-class WorkersSection(Section):
-    timeout: PositiveDuration = 30 * 10**9
-
-
-class FuseSection(Section):
-    clients: Annotated[int, whole(2, 10_000)]
-    lanes: Annotated[int, whole(1, 1000)] = 4
-
-
-def _fuse(value: object) -> FuseSection | None:
-    if value is None or value is False or value in ("off", "none"):       # YAML 1.1 reads a bare `off` as false
-        return None
-    if isinstance(value, dict):
-        return FuseSection.model_validate(value)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 2:
-        raise ValueError("expected off, a number of clients of 2 or more, or {clients: 32, lanes: 4}")
-    return FuseSection.model_validate({"clients": value})
 
 
 def _groups(value: list[ClientGroupRule]) -> list[ClientGroupRule]:
@@ -207,12 +85,12 @@ class Document(Section):
     nodes: list[NodeRule] = Field(default=[])
     devices: DevicesRule | None = None
     faults: list[FaultRule] = Field(default=[])
-    task: Annotated[PlainDict, PlainValidator(_task)]
+    task: Annotated[PlainDict, PlainValidator(task_section)]
     training: Annotated[str, one_of("run", "skip", what="way")] = "run"
     attacks: list[AttackRule] = Field(default=[])
     compute: ComputeSection
-    fuse: Annotated[Any, PlainValidator(_fuse, json_schema_input_type=FuseSection | int | str | bool)] = None
-    schemes: Annotated[list[Annotated[PlainDict, PlainValidator(_scheme)]], Field(min_length=1),
+    fuse: AnyFuse = None
+    schemes: Annotated[list[Annotated[PlainDict, PlainValidator(entry_value)]], Field(min_length=1),
                        AfterValidator(with_labels)]
     stop: StopSection
     evaluation: EvaluationSection = EvaluationSection()

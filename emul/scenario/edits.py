@@ -21,6 +21,28 @@ from emul.scenario.source import MAX_CHARACTERS, Source, read
 from emul.scenario.wording import Path as Place
 from emul.scenario.wording import nearest, place, scenario_error, shown
 
+Edit = str | Path                               # "stop.rounds=5", or a file to be put on top
+
+
+def edited(source: Source, name: str, path: Path, sets: Sequence[Edit], seed: int | None) -> Source:
+    """The source on top of the files that it extends, under what the command or the caller changes."""
+    if not source.problems and not isinstance(source.tree, dict):
+        source.problem((), shown(source.tree), "expected a mapping with the keys emul, name, seed, topology, ...")
+    if source.problems:
+        raise scenario_error(name, source.problems)
+    source = extended(source, name, path.parent, (path,))
+    for edit in sets:
+        if isinstance(edit, Path):
+            source = overlaid(source, edit)
+        else:
+            apply_set(source, edit)
+            normalise(source)           # the next one may reach into a value that this one wrote in short
+    if seed is not None:
+        source.tree["seed"] = seed
+        override(source, ("seed",), "--seed")
+    return source
+
+
 # ---- changes of values ----
 
 _STEP = re.compile(r"\.?([A-Za-z_][A-Za-z0-9_-]*)|\[(\d{1,6})\]", re.ASCII)

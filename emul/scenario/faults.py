@@ -320,7 +320,12 @@ class FaultRule(Section):
 
 # --- conversion -----------------------------------------------------------------------------------------------------
 
-def node_speed(rule: NodeRule) -> NodeSpeed:
+def node_values(rules: list[NodeRule], base: Path) -> list[NodeSpeed]:
+    """In the order of the file."""
+    return [_node_speed(rule) for rule in rules]
+
+
+def _node_speed(rule: NodeRule) -> NodeSpeed:
     """The plain value of a rule."""
     island = None if rule.flops is None else Island(rule.flops, rule.gpus or 1, rule.mfu or 1.0, rule.jitter or 0.0)
     return NodeSpeed(rule.match, rule.speed, rule.fraction, island)

@@ -9,32 +9,109 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator
 
 from emul.base.names import is_pattern, matches
+from emul.base.plain import PlainDict
 from emul.base.tables import amount, read
-from emul.base.units import format_size
+from emul.base.units import duration_ns, format_duration, format_size
 from emul.kernel.parts import MAX_MESSAGE, MAX_UNREAD
 from emul.network.linkrecord import BEYOND
 from emul.scenario.devices import DeviceClass
 from emul.scenario.sections import (
     Count,
     Flag,
+    Fraction,
+    Positive,
+    PositiveDuration,
     PositiveSize,
+    Quantity,
     Rounds,
     Section,
     Text,
     Written,
     absolute,
+    duration_text,
     given,
     one_of,
     rounds_text,
     whole,
     without_none,
 )
-from emul.scenario.wording import Finding, nearest
+from emul.scenario.wording import MISSING, Finding, nearest
+
+# ---- compute ----
+
+@dataclass(frozen=True)
+class ComputeTime:
+    """The source of virtual compute time: measured, profile, recorded or zero; `file` for profile and recorded.
+
+    trace: a file of what computations took on real devices, which goes before the mode; take: "drawn" by the seed, or
+    "in order". device: where models are trained and evaluated, "cpu" or "cuda": the worker's number modulo the GPUs
+    that there are.
+    """
+
+    mode: str
+    file: Path | None = None
+    device: str = "cpu"
+    trace: Path | None = None
+    take: str = "drawn"
+    default_ns: int | None = None       # of what neither trace nor profile prices; None: that is an error
+    memory: int | None = None           # bytes that a worker on a CPU may hold; None: no limit
+    line: int | None = field(default=None, compare=False)       # of `file`, in the scenario's file
+
+
+def _default_price(value: object) -> int:
+    return 0 if value == "zero" else duration_ns(value)
+
+
+Price = Annotated[int, PlainValidator(_default_price, json_schema_input_type=Quantity | Literal["zero"])]
+
+
+class ComputeSection(Section):
+    mode: Annotated[str, one_of("measured", "profile", "recorded", "zero", what="mode")] | None = None
+    file: Text | None = None
+    trace: Text | None = None
+    take: Annotated[str, one_of("drawn", "in order", what="way")] | None = None
+    default: Price | None = None
+    device: Annotated[str, one_of("cpu", "cuda", what="device")] = "cpu"
+    memory: PositiveSize | None = None
+
+    def wrong(self) -> list[Finding]:
+        """Keys that its mode does not use or lacks."""
+        if self.trace is None and self.take is not None:
+            return [(("take",), self.take, "is used with trace alone")]
+        if self.default is not None and self.mode != "profile" and (self.trace is None or self.mode == "measured"):
+            return [(("default",), "", "is the price of what a trace or a profile lacks: it is used with mode: "
+                     "profile, or with trace and no other mode")]
+        if self.memory is not None and self.device != "cpu":
+            return [(("memory",), format_size(self.memory), "is of a CPU: what a GPU has free is found out")]
+        if self.mode is None and self.trace is None:
+            return [(("mode",), MISSING, "is required, or trace, a file of what computations took")]
+        if self.mode == "recorded" and self.trace is not None:
+            return [(("trace",), f'"{self.trace}"', "is not used by mode: recorded, which has every cost")]
+        if self.mode in ("profile", "recorded") and self.file is None:
+            return [(("file",), MISSING, f"is needed by mode: {self.mode}, the name of a file")]
+        if self.mode in (None, "measured", "zero") and self.file is not None:
+            return [(("file",), f'"{self.file}"', f"is not used by mode: {self.mode or 'zero'}")]
+        return []
+
+
+def compute_value(c: ComputeSection, base: Path) -> ComputeTime:
+    """The source of virtual compute time; its files are looked for in `base`."""
+    return ComputeTime(c.mode or "zero", absolute(c.file, base), c.device, absolute(c.trace, base), c.take or "drawn",
+                       c.default, c.memory)
+
+
+def compute_document(c: ComputeTime) -> PlainDict:
+    """As a file says it."""
+    return without_none(mode=c.mode, file=None if c.file is None else str(c.file),
+                        device=None if c.device == "cpu" else c.device, trace=None if c.trace is None else str(c.trace),
+                        take=None if c.trace is None else c.take, default=duration_text(c.default_ns),
+                        memory=None if c.memory is None else format_size(c.memory))
+
 
 # ---- compute: trace ----
 
@@ -103,6 +180,251 @@ def _ns(text: str) -> int:
     return round(amount(text, unit="seconds", below=1e9) * 1e9)
 
 
+# ---- fuse ----
+
+@dataclass(frozen=True)
+class FusedTraining:
+    """At most `clients` of one of `lanes` are trained as one; a node's lane is its number modulo `lanes`."""
+
+    clients: int
+    lanes: int = 4
+
+
+class FuseSection(Section):
+    clients: Annotated[int, whole(2, 10_000)]
+    lanes: Annotated[int, whole(1, 1000)] = 4
+
+
+def _fuse(value: object) -> FuseSection | None:
+    if value is None or value is False or value in ("off", "none"):       # YAML 1.1 reads a bare `off` as false
+        return None
+    if isinstance(value, dict):
+        return FuseSection.model_validate(value)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 2:
+        raise ValueError("expected off, a number of clients of 2 or more, or {clients: 32, lanes: 4}")
+    return FuseSection.model_validate({"clients": value})
+
+
+AnyFuse = Annotated[Any, PlainValidator(_fuse, json_schema_input_type=FuseSection | int | str | bool)]
+
+
+def fuse_value(f: FuseSection | None, base: Path) -> FusedTraining | None:
+    return None if f is None else FusedTraining(f.clients, f.lanes)
+
+
+def fuse_document(fuse: FusedTraining | None) -> PlainDict | None:
+    return None if fuse is None else {"clients": fuse.clients, "lanes": fuse.lanes}
+
+
+# ---- stop ----
+
+@dataclass(frozen=True)
+class Stop:
+    """The run ends when the first of these is reached; None: no limit of that kind."""
+
+    rounds: int | None = None
+    accuracy: float | None = None
+    virtual_time_ns: int | None = None
+    loss: float | None = None
+
+
+class StopSection(Section):
+    rounds: Annotated[int, whole(1, 10**9)] | None = None
+    accuracy: Fraction | None = None
+    loss: Positive | None = None
+    virtual_time: PositiveDuration | None = None
+
+    def wrong(self) -> list[Finding]:
+        """No limit, or only one that may never be reached."""
+        found = given(self, "rounds", "accuracy", "loss", "virtual_time")
+        if not found:
+            return [((), MISSING, "expected at least one of rounds, accuracy, loss, virtual_time")]
+        if set(found) <= {"accuracy", "loss"}:
+            return [((key,), str(getattr(self, key)), "may never be reached: give rounds or virtual_time, too")
+                    for key in found]
+        return []
+
+
+def stop_value(s: StopSection, base: Path) -> Stop:
+    return Stop(s.rounds, s.accuracy, s.virtual_time, s.loss)
+
+
+def stop_document(s: Stop) -> PlainDict:
+    return without_none(rounds=s.rounds, accuracy=s.accuracy, loss=s.loss,
+                        virtual_time=duration_text(s.virtual_time_ns))
+
+
+# ---- evaluation ----
+
+NO_EVALUATION = 10**9               # rounds between two evaluations, of a run that has none
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Evaluate every `every` rounds: the "global" model, or it "per_client"."""
+
+    every: int = 1
+    scope: str = "global"
+
+
+class EvaluationSection(Section):
+    every: Count = 1
+    scope: Annotated[str, one_of("global", "per_client", what="scope")] = "global"
+
+
+def evaluation_value(e: EvaluationSection, base: Path) -> Evaluation:
+    return Evaluation(e.every, e.scope)
+
+
+def evaluation_document(e: Evaluation) -> PlainDict:
+    return {"every": e.every, "scope": e.scope}
+
+
+# ---- workers ----
+
+@dataclass(frozen=True)
+class WorkerTimeout:
+    """A worker without heartbeat for `timeout_s` of real time counts as dead."""
+
+    timeout_s: float = 30.0
+
+
+class WorkersSection(Section):
+    timeout: PositiveDuration = 30 * 10**9
+
+
+def workers_value(w: WorkersSection, base: Path) -> WorkerTimeout:
+    return WorkerTimeout(w.timeout / 1e9)
+
+
+def workers_document(w: WorkerTimeout) -> PlainDict:
+    return {"timeout": format_duration(round(w.timeout_s * 1e9))}
+
+
+# ---- network ----
+
+@dataclass(frozen=True)
+class NetworkUse:
+    """replay: a run directory or a table whose draws links take; `beyond`: what they do where it has none.
+
+    record: whether the run's own draws are written into its directory.
+    """
+
+    replay: Path | None = None
+    beyond: str = "stream"
+    record: bool = True
+
+
+class NetworkRule(Section):
+    replay: Text | None = None
+    beyond: Annotated[str, one_of(*BEYOND, what="mode")] | None = None
+    record: Flag = True
+
+    def wrong(self) -> list[Finding]:
+        """`beyond` without a record to replay."""
+        if self.beyond is not None and self.replay is None:
+            return [(("beyond",), "", "is used only with replay")]
+        return []
+
+
+def network_value(rule: NetworkRule, base: Path) -> NetworkUse:
+    """The rule as the network takes it; a run directory is looked for in `base`, and `beyond` is "stream" by
+    default."""
+    return NetworkUse(absolute(rule.replay, base), rule.beyond or "stream", rule.record)
+
+
+def network_document(use: NetworkUse) -> dict[str, object] | None:
+    """None where it says nothing that is not the default."""
+    if use == NetworkUse():
+        return None
+    replay = None if use.replay is None else str(use.replay)
+    return without_none(replay=replay, beyond=use.beyond if replay else None, record=None if use.record else False)
+
+
+# ---- limits ----
+
+@dataclass(frozen=True)
+class Limits:
+    """max_message: bytes of a message with its envelope. max_unread: messages of one sender in one node's inbox.
+
+    A message beyond a limit is rejected on arrival, as any message that does not fit its type.
+    """
+
+    max_message: int = MAX_MESSAGE
+    max_unread: int = MAX_UNREAD
+
+
+class LimitsRule(Section):
+    max_message: PositiveSize = Limits.max_message
+    max_unread: Annotated[int, whole(1, 10**9)] = Limits.max_unread
+
+
+def limits_value(rule: LimitsRule, base: Path) -> Limits:
+    return Limits(rule.max_message, rule.max_unread)
+
+
+def limits_document(limits: Limits) -> dict[str, object] | None:
+    """None where it says nothing that is not the default."""
+    if limits == Limits():
+        return None
+    return {"max_message": format_size(limits.max_message), "max_unread": limits.max_unread}
+
+
+# ---- record ----
+
+LIMIT_BYTES = 10**9                 # of payloads of one run
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """models: the parameters that nodes report, every so many rounds; None: the last ones alone.
+
+    payloads: types of messages that are kept as they were sent, in rounds first .. last (None: to the end), at most
+    `limit_bytes` of them, of which every node has an equal share.
+    """
+
+    models: int | None = None
+    payloads: tuple[str, ...] = ()
+    first: int = 1
+    last: int | None = None
+    limit_bytes: int = LIMIT_BYTES
+
+
+def _types(value: object) -> list[str]:
+    if not isinstance(value, list) or not value or not all(isinstance(name, str) and name for name in value):
+        raise ValueError("expected a list of types of messages such as [Model, Update]")
+    return list(dict.fromkeys(value))
+
+
+class RecordRule(Section):
+    models: Count | None = None
+    payloads: Annotated[list[str], PlainValidator(_types, json_schema_input_type=list[str] | str)] | None = None
+    rounds: Rounds | None = None
+    limit: PositiveSize | None = None
+
+    def wrong(self) -> list[Finding]:
+        """The mistakes in keys on payloads where none are kept."""
+        if self.payloads is not None:
+            return []
+        return [((key,), "", "is used only with payloads") for key in given(self, "rounds", "limit")]
+
+
+def record_value(rule: RecordRule, base: Path) -> Recorded:
+    first, last = rule.rounds or (1, None)
+    return Recorded(rule.models, tuple(rule.payloads or ()), first, last, rule.limit or LIMIT_BYTES)
+
+
+def record_document(recorded: Recorded) -> dict[str, object] | None:
+    """None where it says nothing that is not the default."""
+    if recorded == Recorded():
+        return None
+    always = recorded.first == 1 and recorded.last is None
+    return without_none(
+        models=recorded.models, payloads=list(recorded.payloads) or None,
+        rounds=None if always else rounds_text(recorded.first, recorded.last),
+        limit=None if recorded.limit_bytes == LIMIT_BYTES else format_size(recorded.limit_bytes))
+
+
 # ---- sweep ----
 
 MOST_SEEDS = 1_000_000
@@ -169,123 +491,3 @@ class SweepRule(Section):
 
 def sweep_values(rule: SweepRule | None, base: Path) -> Sweep | None:
     return None if rule is None else Sweep(dict(rule.grid), rule.seeds, tuple(rule.schemes or ()))
-
-
-# ---- network ----
-
-@dataclass(frozen=True)
-class NetworkUse:
-    """replay: a run directory or a table whose draws links take; `beyond`: what they do where it has none.
-
-    record: whether the run's own draws are written into its directory.
-    """
-
-    replay: Path | None = None
-    beyond: str = "stream"
-    record: bool = True
-
-
-class NetworkRule(Section):
-    replay: Text | None = None
-    beyond: Annotated[str, one_of(*BEYOND, what="mode")] | None = None
-    record: Flag = True
-
-    def wrong(self) -> list[Finding]:
-        """`beyond` without a record to replay."""
-        if self.beyond is not None and self.replay is None:
-            return [(("beyond",), "", "is used only with replay")]
-        return []
-
-
-def network_value(rule: NetworkRule, base: Path) -> NetworkUse:
-    """The rule as the network takes it; a run directory is looked for in `base`, and `beyond` is "stream" by
-    default."""
-    return NetworkUse(absolute(rule.replay, base), rule.beyond or "stream", rule.record)
-
-
-def network_document(use: NetworkUse) -> dict[str, object] | None:
-    """None where it says nothing that is not the default."""
-    if use == NetworkUse():
-        return None
-    replay = None if use.replay is None else str(use.replay)
-    return without_none(replay=replay, beyond=use.beyond if replay else None, record=None if use.record else False)
-
-
-# ---- limits ----
-
-@dataclass(frozen=True)
-class Limits:
-    """max_message: bytes of a message with its envelope. max_unread: messages of one sender in one node's inbox.
-
-    A message beyond a limit is rejected on arrival, as any message that does not fit its type.
-    """
-
-    max_message: int = MAX_MESSAGE
-    max_unread: int = MAX_UNREAD
-
-
-class LimitsRule(Section):
-    max_message: PositiveSize = Limits.max_message
-    max_unread: Annotated[int, whole(1, 10**9)] = Limits.max_unread
-
-
-def limits_document(limits: Limits) -> dict[str, object] | None:
-    """None where it says nothing that is not the default."""
-    if limits == Limits():
-        return None
-    return {"max_message": format_size(limits.max_message), "max_unread": limits.max_unread}
-
-
-# ---- record ----
-
-LIMIT_BYTES = 10**9                 # of payloads of one run
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """models: the parameters that nodes report, every so many rounds; None: the last ones alone.
-
-    payloads: types of messages that are kept as they were sent, in rounds first .. last (None: to the end), at most
-    `limit_bytes` of them, of which every node has an equal share.
-    """
-
-    models: int | None = None
-    payloads: tuple[str, ...] = ()
-    first: int = 1
-    last: int | None = None
-    limit_bytes: int = LIMIT_BYTES
-
-
-def _types(value: object) -> list[str]:
-    if not isinstance(value, list) or not value or not all(isinstance(name, str) and name for name in value):
-        raise ValueError("expected a list of types of messages such as [Model, Update]")
-    return list(dict.fromkeys(value))
-
-
-class RecordRule(Section):
-    models: Count | None = None
-    payloads: Annotated[list[str], PlainValidator(_types, json_schema_input_type=list[str] | str)] | None = None
-    rounds: Rounds | None = None
-    limit: PositiveSize | None = None
-
-    def wrong(self) -> list[Finding]:
-        """The mistakes in keys on payloads where none are kept."""
-        if self.payloads is not None:
-            return []
-        return [((key,), "", "is used only with payloads") for key in given(self, "rounds", "limit")]
-
-
-def record_value(rule: RecordRule) -> Recorded:
-    first, last = rule.rounds or (1, None)
-    return Recorded(rule.models, tuple(rule.payloads or ()), first, last, rule.limit or LIMIT_BYTES)
-
-
-def record_document(recorded: Recorded) -> dict[str, object] | None:
-    """None where it says nothing that is not the default."""
-    if recorded == Recorded():
-        return None
-    always = recorded.first == 1 and recorded.last is None
-    return without_none(
-        models=recorded.models, payloads=list(recorded.payloads) or None,
-        rounds=None if always else rounds_text(recorded.first, recorded.last),
-        limit=None if recorded.limit_bytes == LIMIT_BYTES else format_size(recorded.limit_bytes))

@@ -1,93 +1,60 @@
-"""A checked scenario: plain frozen data in the units of the emulator, and back to canonical YAML."""
+"""A checked scenario: plain frozen data in the units of the emulator; the way to it from a file, and back to YAML."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ruamel.yaml import YAML
 
 from emul.base.plain import PlainDict
-from emul.base.units import format_duration, format_size
 from emul.network import LinkRule, TopologySpec
 from emul.network.models.background import Traffic
 from emul.network.models.contacts import ContactSpec
 from emul.network.models.media import MediumSpec
 from emul.network.models.radiofiles import RadioSpec
-from emul.scenario.attacks import AttackSpec, attack_document
-from emul.scenario.devices import Devices, devices_document, equipment
-from emul.scenario.faults import Fault, NodeSpeed, fault_document, node_document
-from emul.scenario.groups import ClientGroup, client_group_document
-from emul.scenario.links import link_document
-from emul.scenario.radio import media_document, radio_document
+from emul.scenario.attacks import AttackSpec, attack_document, attack_values
+from emul.scenario.devices import Devices, devices_document, devices_value, equipment
+from emul.scenario.faults import Fault, NodeSpeed, fault_document, fault_values, node_document, node_values
+from emul.scenario.groups import ClientGroup, client_group_document, group_values
+from emul.scenario.links import link_document, link_rules
+from emul.scenario.radio import media_document, media_values, radio_document, radio_value
 from emul.scenario.running import (
+    ComputeTime,
+    Evaluation,
+    FusedTraining,
     Limits,
     NetworkUse,
     Recorded,
+    Stop,
     Sweep,
+    WorkerTimeout,
+    compute_document,
+    compute_value,
+    evaluation_document,
+    evaluation_value,
+    fuse_document,
+    fuse_value,
     limits_document,
+    limits_value,
     network_document,
+    network_value,
     record_document,
+    record_value,
+    stop_document,
+    stop_value,
+    sweep_values,
+    workers_document,
+    workers_value,
 )
-from emul.scenario.sections import duration_text, without_none
-from emul.scenario.topology import contacts_document, topology_document
-from emul.scenario.traffic import traffic_document
-
-NO_EVALUATION = 10**9               # rounds between two evaluations, of a run that has none
-
-
-@dataclass(frozen=True)
-class ComputeTime:
-    """The source of virtual compute time: measured, profile, recorded or zero; `file` for profile and recorded.
-
-    trace: a file of what computations took on real devices, which goes before the mode; take: "drawn" by the seed, or
-    "in order". device: where models are trained and evaluated, "cpu" or "cuda": the worker's number modulo the GPUs
-    that there are.
-    """
-
-    mode: str
-    file: Path | None = None
-    device: str = "cpu"
-    trace: Path | None = None
-    take: str = "drawn"
-    default_ns: int | None = None       # of what neither trace nor profile prices; None: that is an error
-    memory: int | None = None           # bytes that a worker on a CPU may hold; None: no limit
-    line: int | None = field(default=None, compare=False)       # of `file`, in the scenario's file
-
-
-@dataclass(frozen=True)
-class FusedTraining:
-    """At most `clients` of one of `lanes` are trained as one; a node's lane is its number modulo `lanes`."""
-
-    clients: int
-    lanes: int = 4
-
-
-@dataclass(frozen=True)
-class Stop:
-    """The run ends when the first of these is reached; None: no limit of that kind."""
-
-    rounds: int | None = None
-    accuracy: float | None = None
-    virtual_time_ns: int | None = None
-    loss: float | None = None
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """Evaluate every `every` rounds: the "global" model, or it "per_client"."""
-
-    every: int = 1
-    scope: str = "global"
-
-
-@dataclass(frozen=True)
-class WorkerTimeout:
-    """A worker without heartbeat for `timeout_s` of real time counts as dead."""
-
-    timeout_s: float = 30.0
+from emul.scenario.schemes import entry_document, entry_values
+from emul.scenario.sections import SoundParts
+from emul.scenario.task import task_value
+from emul.scenario.topology import contacts_document, contacts_value, topology_document, topology_spec
+from emul.scenario.traffic import traffic_document, traffic_values
 
 
 @dataclass(frozen=True)
@@ -158,38 +125,60 @@ class Scenario:
 
     def document(self) -> PlainDict:
         """The scenario as a file says it, in plain values; names of files are absolute."""
-        return _document(self)
+        document = {"emul": 1} | {key: way.document(getattr(self, way.field)) for key, way in _WAYS.items()}
+        return {key: value for key, value in document.items() if value not in ([], None)}
 
 
-def _document(s: Scenario) -> PlainDict:
-    document = {
-        "emul": 1, "name": s.name, "seed": s.seed, "topology": topology_document(s.topology),
-        "links": [link_document(rule) for rule in s.link_rules],
-        "traffic": [traffic_document(entry) for entry in s.traffic],
-        "media": media_document(s.media),
-        "radio": radio_document(s.radio),
-        "contacts": contacts_document(s.contacts),
-        "groups": [client_group_document(group) for group in s.groups],
-        "nodes": [node_document(rule) for rule in s.node_speeds],
-        "faults": [fault_document(fault) for fault in s.faults],
-        "task": s.task,
-        "training": None if s.training == "run" else s.training,
-        "attacks": [attack_document(a) for a in s.attacks],
-        "compute": without_none(mode=s.compute.mode, file=None if s.compute.file is None else str(s.compute.file),
-                                device=None if s.compute.device == "cpu" else s.compute.device,
-                              trace=None if s.compute.trace is None else str(s.compute.trace),
-                              take=None if s.compute.trace is None else s.compute.take,
-                              default=None if s.compute.default_ns is None else format_duration(s.compute.default_ns),
-                              memory=None if s.compute.memory is None else format_size(s.compute.memory)),
-        "devices": devices_document(s.devices),
-        "fuse": None if s.fuse is None else {"clients": s.fuse.clients, "lanes": s.fuse.lanes},
-        "schemes": [{"name": name, **parameters} for name, parameters in s.schemes],
-        "stop": without_none(rounds=s.stop.rounds, accuracy=s.stop.accuracy, loss=s.stop.loss,
-                             virtual_time=duration_text(s.stop.virtual_time_ns)),
-        "evaluation": {"every": s.evaluation.every, "scope": s.evaluation.scope},
-        "workers": {"timeout": format_duration(round(s.workers.timeout_s * 1e9))},
-        "network": network_document(s.network),
-        "limits": limits_document(s.limits),
-        "record": record_document(s.record),
-    }
-    return {key: value for key, value in document.items() if value not in ([], None)}
+class _Way(NamedTuple):
+    """From a section of a file to a field of `Scenario`, and back."""
+
+    field: str
+    value: Callable[[Any, Path], object]        # of the section's model, and the folder in which its files are
+    document: Callable[[Any], object]           # as a file says it; None or []: it says nothing
+
+
+def _as_it_is(section: object, base: Path) -> object:
+    return section
+
+
+def _same(value: object) -> object:
+    return value
+
+
+def _each(document: Callable[[Any], object]) -> Callable[[Any], object]:
+    return lambda values: [document(value) for value in values]
+
+
+# in the order of a canonical file
+_WAYS: dict[str, _Way] = {
+    "name": _Way("name", _as_it_is, _same),
+    "seed": _Way("seed", _as_it_is, _same),
+    "topology": _Way("topology", topology_spec, topology_document),
+    "links": _Way("link_rules", link_rules, _each(link_document)),
+    "traffic": _Way("traffic", traffic_values, _each(traffic_document)),
+    "media": _Way("media", media_values, media_document),
+    "radio": _Way("radio", radio_value, radio_document),
+    "contacts": _Way("contacts", contacts_value, contacts_document),
+    "groups": _Way("groups", group_values, _each(client_group_document)),
+    "nodes": _Way("node_speeds", node_values, _each(node_document)),
+    "faults": _Way("faults", fault_values, _each(fault_document)),
+    "task": _Way("task", task_value, _same),
+    "training": _Way("training", _as_it_is, lambda training: None if training == "run" else training),
+    "attacks": _Way("attacks", attack_values, _each(attack_document)),
+    "compute": _Way("compute", compute_value, compute_document),
+    "devices": _Way("devices", devices_value, devices_document),
+    "fuse": _Way("fuse", fuse_value, fuse_document),
+    "schemes": _Way("schemes", entry_values, _each(entry_document)),
+    "stop": _Way("stop", stop_value, stop_document),
+    "evaluation": _Way("evaluation", evaluation_value, evaluation_document),
+    "workers": _Way("workers", workers_value, workers_document),
+    "network": _Way("network", network_value, network_document),
+    "limits": _Way("limits", limits_value, limits_document),
+    "record": _Way("record", record_value, record_document),
+    "sweep": _Way("sweep", sweep_values, lambda sweep: None),       # a run does not look at it
+}
+
+
+def converted(sections: Mapping[str, Any], base: Path) -> SoundParts:
+    """The fields of Scenario that the sound sections of a file in the folder `base` give."""
+    return {way.field: way.value(sections[key], base) for key, way in _WAYS.items() if key in sections}

@@ -27,10 +27,11 @@ from emul.base.shipped import shipped
 from emul.learning import csv_data, data, images, models, objectives, partition, solver
 from emul.registry import attacks, schemes
 from emul.roles import Scheme
-from emul.scenario.document import TASK_KEYS, Document
+from emul.scenario.document import Document
 from emul.scenario.edits import EXTENDS
 from emul.scenario.params import scenario_keys
 from emul.scenario.schemes import COMPRESS, LABEL, PLACES
+from emul.scenario.task import TASK_KEYS
 
 Schema = PlainDict
 

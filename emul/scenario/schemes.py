@@ -17,19 +17,19 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import get_args
+from pathlib import Path
+from typing import Any, get_args
 
 from emul.base.errors import Problem, ScenarioError
 from emul.base.plain import PlainDict, PlainMapping
 from emul.primitives.compress import choose
 from emul.primitives.written import WrittenChoice
 from emul.registry import attacks
+from emul.roles.places import wrong_place
 from emul.roles.scheme import AnyScheme, Way
 from emul.scenario.attacks import AttackSpec
 from emul.scenario.sections import SoundParts, findings
-from emul.scenario.wording import Finding, shown
-
-# ---- labels ----
+from emul.scenario.wording import MISSING, Finding, shown
 
 LABEL, PLACES, COMPRESS = "label", "places", "compress"
 OF_ENTRY = (LABEL, PLACES, COMPRESS)                # keys of an entry that are no parameters of its scheme
@@ -38,6 +38,44 @@ _SOUND = re.compile(r"[^\s,/\\][^,/\\]*(?<!\s)")
 
 Entry = tuple[str, PlainDict]       # name of the scheme, and what else its entry says
 
+
+# ---- an entry ----
+
+def entry_value(value: Any) -> dict[str, object]:
+    if isinstance(value, str):
+        value = {"name": value}
+    if not isinstance(value, dict):
+        raise ValueError("expected the name of a scheme or a mapping such as {name: fedavg}")
+    name = value.get("name")
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}", name):
+        written = MISSING if name is None else shown(name)
+        raise findings([(("name",), written, "expected the name of a scheme")])
+    ways, wrong = compress_value(value.get(COMPRESS))
+    wrong = _places(value.get("places", {})) + [((COMPRESS, *below), was, expected) for below, was, expected in wrong]
+    if wrong:
+        raise findings(wrong)
+    return {key: item for key, item in value.items() if key != COMPRESS} | ({COMPRESS: ways} if ways else {})
+
+
+def _places(value: object) -> list[Finding]:
+    """The mistakes in the places of a scheme's roles, but for those that only the topology shows."""
+    if not isinstance(value, dict):
+        return [(("places",), shown(value), "expected a mapping such as {server: server2}")]
+    return [(("places", role), shown(where), wrong) for role, where in value.items()
+            for one in (where if isinstance(where, list) and where else [where]) if (wrong := wrong_place(one))]
+
+
+def entry_values(entries: list[PlainDict], base: Path) -> list[Entry]:
+    """(name of the scheme, what else its entry says), in the order of the file."""
+    return [(str(entry["name"]), {key: below for key, below in entry.items() if key != "name"}) for entry in entries]
+
+
+def entry_document(entry: Entry) -> PlainDict:
+    name, said = entry
+    return {"name": name, **said}
+
+
+# ---- labels ----
 
 def parameters(entry: PlainMapping) -> PlainDict:
     """The parameters that an entry gives to its scheme."""

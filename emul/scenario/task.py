@@ -7,6 +7,7 @@ here: they raise errors of their own for what only the data show.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeGuard
 
 from emul.base.plain import PlainDict
@@ -30,10 +31,35 @@ from emul.learning import data as data_sets
 from emul.learning.data import BuiltInData
 from emul.learning.names import PluginError
 from emul.learning.trial import disguised, measures, trial
-from emul.scenario.wording import Finding, Verdicts, nearest, shown
+from emul.scenario.sections import absolute, findings
+from emul.scenario.wording import MISSING, Finding, Verdicts, nearest, shown
 
-_KEYS = ("data", "root", "clusters", "choose_on", "partition", "model", "solver", "objective", "declared")
+TASK_KEYS = ("data", "root", "clusters", "choose_on", "partition", "model", "solver", "objective", "declared")
 _DATA_KEYS = ("set", "directory", "normalise", "held_out")
+
+
+def task_section(value: object) -> PlainDict:
+    """Its keys alone: what may stand below them, `emul.learning` and its plug-ins know (see `mistakes`)."""
+    if not isinstance(value, dict):
+        raise ValueError("expected a mapping")
+    found: list[Finding] = [((key,), shown(below), "unknown key" + nearest(key, TASK_KEYS))
+                            for key, below in value.items() if key not in TASK_KEYS]
+    found += [((key,), MISSING, "is required") for key in ("data", "model", "solver") if value.get(key) is None]
+    if found:
+        raise findings(found)
+    more = ("root", "clusters", "choose_on", "objective", "declared")
+    said = {key: value[key] for key in more if value.get(key) is not None}
+    return {"data": value["data"], "partition": value.get("partition", "iid"), "model": value["model"],
+            "solver": value["solver"], **said}
+
+
+def task_value(task: PlainDict, base: Path) -> PlainDict:
+    """The task as `emul.learning` takes it; the folder of its data is looked for in `base`."""
+    data = task["data"]
+    directory = data.get("directory") if isinstance(data, dict) else None
+    if not isinstance(directory, str) or directory.startswith("~"):
+        return task
+    return task | {"data": data | {"directory": str(absolute(directory, base))}}
 
 
 def mistakes(task: object, clients: int, plugins: Sequence[str] = ()) -> list[Finding]:
@@ -47,9 +73,9 @@ def mistakes(task: object, clients: int, plugins: Sequence[str] = ()) -> list[Fi
 
 def _mistakes(task: object, clients: int, plugins: Sequence[str]) -> list[Finding]:
     if not isinstance(task, dict):
-        return [((), _shown(task), f"expected the keys {', '.join(_KEYS)}")]
-    found: list[Finding] = [((str(key),), _shown(key), "unknown key" + nearest(str(key), _KEYS))
-                            for key in task if key not in _KEYS]
+        return [((), _shown(task), f"expected the keys {', '.join(TASK_KEYS)}")]
+    found: list[Finding] = [((str(key),), _shown(key), "unknown key" + nearest(str(key), TASK_KEYS))
+                            for key in task if key not in TASK_KEYS]
     found += [((key,), _shown(None), f"expected a {key}")
               for key in ("data", "model", "solver") if task.get(key) is None]
     known = None
