@@ -17,13 +17,12 @@ from emul.report.data import RunData, Waits
 from emul.report.drawing import Figure
 from emul.report.files import vega_lite
 from emul.report.grid import sweep_figures, sweep_key
-from emul.report.moving import contacts_of
 from emul.report.phases import bytes_by_phase, phases, side_by_side
 from emul.report.sequence import message_sequence, sequences
 from emul.report.spacetime import one_round
 from emul.report.study import StudyRuns, kinds_of, marked, of_runs, open_study
 from emul.report.timeline import contact_plan, shared_links
-from emul.report.topology import network_map
+from emul.report.topology import contacts_of, network_map
 
 Against = Literal["time", "bytes", "rounds"]
 _KEYS = {"time": "time", "bytes": "mb", "rounds": "round"}

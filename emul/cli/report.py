@@ -34,12 +34,12 @@ def report(paths: Annotated[list[Path], typer.Argument(
                help="of those files: a font of this system [default: that of the page]")] = "") -> None:
     """Write a report, one HTML file that needs no network, of a run, several runs, a comparison, a sweep or a suite."""
     from emul.record.progress import StepProgress
-    from emul.report import fonts, write
+    from emul.report import files, write
 
     if font:
         with optional("figures need", "report"):
             try:
-                fonts.require(font)
+                files.require_font(font)
             except ValueError as e:
                 raise typer.BadParameter(str(e), param_hint="--font") from None
     with StepProgress() as steps:

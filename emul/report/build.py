@@ -15,30 +15,17 @@ from emul.record.attacks import attacks, read_attack
 from emul.record.journal import RecordError
 from emul.record.marks import NOTE, diverged, epsilons, in_words, incomplete, marked, oracle_waits
 from emul.record.summary import parameter_columns
-from emul.report import (
-    data,
-    figures,
-    grid,
-    groups,
-    holdings,
-    page,
-    spacetime,
-    stragglers,
-    study,
-    suite,
-    timeline,
-)
+from emul.report import data, figures, grid, page, spacetime, stragglers, study, suite, timeline
 from emul.report.curves import learning
 from emul.report.data import RunData
 from emul.report.drawing import Choice, slugs
 from emul.report.files import write_figures
 from emul.report.film import ROWS, film
-from emul.report.moving import contacts_of
 from emul.report.page import Part
 from emul.report.phases import bytes_by_phase, phases, side_by_side
 from emul.report.sequence import message_sequence, sequences, shown_sequence
 from emul.report.study import StudyMember, StudyRuns
-from emul.report.topology import crowded, network_map
+from emul.report.topology import contacts_of, crowded, network_map
 from emul.report.tradeoffs import trade_offs
 
 _FILMS = 5              # the share of a film in the rows of a page is one in so many
@@ -151,9 +138,9 @@ def _details(run: RunData, prefix: str, budget: int) -> _Detail:
     traffic, waits, computing = data.traffic(run), data.waits(run), data.computing(run)
     by_phase = phases(run)
     parts = []
-    held = holdings.samples(run)
+    held = figures.samples_held(run)
     if len(held):
-        parts.append(Part("data", "Data of the nodes", [holdings.samples_by_class(held)]))
+        parts.append(Part("data", "Data of the nodes", [figures.samples_by_class(held)]))
     if len(traffic):
         parts.append(Part("bytes", "Bytes", [figures.bytes_by_type(traffic), figures.bytes_by_link(traffic)],
                           tables=[(PHASES, by_phase)],
@@ -185,8 +172,8 @@ def _details(run: RunData, prefix: str, budget: int) -> _Detail:
     work, held_up = stragglers.work(run), stragglers.held_up(run, waits)
     parts.append(Part("stragglers", "Stragglers", [*slow, *stragglers.views(held_up, work)]))
     if run.summary.get("groups"):
-        parts.append(Part("groups", "Groups of clients", groups.figures(run, held_up, work),
-                          tables=[("", groups.table(run, held_up, work))]))
+        parts.append(Part("groups", "Groups of clients", stragglers.group_figures(run, held_up, work),
+                          tables=[("", stragglers.group_table(run, held_up, work))]))
     if len(computing):
         stated = declared_text(run.summary.get("seconds_declared", {}), "s",
                                "were stated by the scheme, not measured or looked up")
@@ -197,7 +184,7 @@ def _details(run: RunData, prefix: str, budget: int) -> _Detail:
         parts.append(Part("theory", "Theory beside measurement", tables=[("", theory)],
                           text="Values of the scheme's analysis for this network, beside what this run measured."))
     return _Detail([_prefixed(part, prefix) for part in parts], traffic, by_phase, computing, work,
-                   groups.by_group(run, work))
+                   stragglers.by_group(run, work))
 
 
 def _rounds(run: RunData, found: spacetime.SpaceTime) -> Part:

@@ -17,9 +17,8 @@ from emul.base import rows as R
 from emul.record.columns import KeyIndex, copy_keys
 from emul.record.tables import DELIVERED, IN_FLIGHT, LOST
 from emul.report.data import STATES, RunData, Waits, absences, busy_until
-from emul.report.moving import Whereabouts, contacts_of, places_of
 from emul.report.spacetime import evenly, spaced, unit_of
-from emul.report.topology import DRAWN, Map, around
+from emul.report.topology import DRAWN, Map, Whereabouts, around, contacts_of, places_of
 
 ROWS = 4000                     # journeys over links and computations of a film, at most
 KINDS = ("message", "of no use", "lost")

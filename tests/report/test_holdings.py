@@ -15,7 +15,7 @@ from small_scenario import SMALL
 import emul
 from emul.learning import data as data_sets
 from emul.record.journal import RecordError
-from emul.report import data, holdings, write
+from emul.report import data, figures, write
 from emul.scenario.source import read
 
 
@@ -44,8 +44,8 @@ def test_every_sample_is_counted_once_with_its_class(two_classes: Path) -> None:
 
 
 def test_the_report_draws_the_matrix_and_its_table_has_the_zeros(two_classes: Path, tmp_path: Path) -> None:
-    found = holdings.samples(data.open_run(two_classes))
-    figure = holdings.samples_by_class(found)
+    found = figures.samples_held(data.open_run(two_classes))
+    figure = figures.samples_by_class(found)
     assert figure.table.shape == (4, 2 + 10 + 1)
     assert figure.table["all"].sum() == found["samples"].sum() == 1500
     assert (figure.table.filter(like="class") == 0).sum().sum() == 4 * 5
@@ -73,7 +73,7 @@ def test_another_table_in_its_place_is_no_table_of_samples(two_classes: Path, tm
 def test_of_many_nodes_and_classes_some_are_drawn_and_the_table_has_all() -> None:
     many = pd.DataFrame({"node": np.repeat(np.arange(100), 90), "name": np.repeat([f"c{k}" for k in range(100)], 90),
                          "class": np.tile(np.arange(90), 100), "samples": np.tile(np.arange(1, 91), 100)})
-    figure = holdings.samples_by_class(many)
+    figure = figures.samples_by_class(many)
     drawn = figure.frames["samples"]
     assert drawn["name"].nunique() == 40
     assert {"c0", "c99"} <= set(drawn["name"])
@@ -85,7 +85,7 @@ def test_of_many_nodes_and_classes_some_are_drawn_and_the_table_has_all() -> Non
 
 def test_targets_that_are_no_labels_make_bars() -> None:
     found = pd.DataFrame({"node": [1, 2], "name": ["a", "b"], "class": [None, None], "samples": [30, 70]})
-    figure = holdings.samples_by_class(found)
+    figure = figures.samples_by_class(found)
     assert figure.title == "Training samples of each node"
     assert figure.table["samples"].tolist() == [30, 70]
     assert figure.spec()["mark"]["type"] == "bar"
@@ -97,7 +97,7 @@ def test_a_run_without_samples_of_nodes_has_no_table_and_no_figure(tmp_path: Pat
     schemes = ["vertical"] if "task" in changes else ["fedavg"]
     path = made(tmp_path, **{**changes, "schemes": schemes})
     assert not (path / "samples.parquet").exists()
-    assert holdings.samples(data.open_run(path)).empty
+    assert figures.samples_held(data.open_run(path)).empty
     with pytest.raises(RecordError, match=r"samples\.parquet: no table"):
         _ = emul.load_run(path).samples
 

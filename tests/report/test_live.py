@@ -20,8 +20,8 @@ from emul.record import journal
 from emul.record.rundir import INCOMPLETE, RunDirectory
 from emul.report import data
 from emul.report.live.following import Follower
+from emul.report.live.page import shown
 from emul.report.live.server import Watching
-from emul.report.live.shown import shown
 from emul.report.live.state import DAMAGED, ENDED, RUNNING, STOPPED, RunProgress
 from emul.scenario import loads
 

@@ -20,9 +20,8 @@ from emul.record.rundir import SEAL
 from emul.record.side_tables import CONTACT_COLUMNS, write_contacts, write_positions
 from emul.report import data
 from emul.report.film import Film, film
-from emul.report.moving import contacts_of, places_of
 from emul.report.timeline import _rates, contact_plan, shared_links
-from emul.report.topology import network_map
+from emul.report.topology import contacts_of, network_map, places_of
 
 
 def contacts(*spans: tuple[int, int]) -> Contacts:

@@ -19,21 +19,7 @@ from report_runs import make_run
 from typer.testing import CliRunner
 
 from emul.base import rows as R
-from emul.report import (
-    build,
-    curves,
-    data,
-    figures,
-    files,
-    fonts,
-    grid,
-    palette,
-    phases,
-    sequence,
-    study,
-    topology,
-    tradeoffs,
-)
+from emul.report import build, curves, data, figures, files, grid, palette, phases, sequence, study, topology, tradeoffs
 from emul.report.study import StudyMember, StudyRuns, Target
 
 
@@ -436,7 +422,7 @@ def test_letters_of_a_column_have_its_size_wherever_they_stand(run: data.RunData
 
 def test_a_font_that_is_not_there_is_an_error_that_lists_those_there_are(tmp_path: Path) -> None:
     """The renderer draws no letter then, and says nothing."""
-    there = [name for name in fonts.families() if fonts.drawn(name)]
+    there = [name for name in files.font_families() if files.font_is_drawn(name)]
     with pytest.raises(ValueError, match=r"^font = No Such Font: there is no such font; ") as wrong:
         files.write_figures(tmp_path / "none", [], "page", "No Such Font")
     assert all(name in str(wrong.value) for name in there[:40])
@@ -449,7 +435,7 @@ def test_a_font_that_is_not_there_is_an_error_that_lists_those_there_are(tmp_pat
 
 
 def test_figures_are_written_in_a_font_that_is_there(run: data.RunData, tmp_path: Path) -> None:
-    there = [name for name in fonts.families() if fonts.drawn(name)]
+    there = [name for name in files.font_families() if files.font_is_drawn(name)]
     if not there:
         pytest.skip("no font is installed here")
     figure = curves.learning(data.curve(run).assign(series="x", seed=1), single=True)[0]
@@ -462,7 +448,8 @@ def test_figures_are_written_in_a_font_that_is_there(run: data.RunData, tmp_path
 
 
 def test_names_are_read_from_fonts_and_nothing_from_what_is_none() -> None:
-    assert fonts.names_in(b"") == fonts.names_in(b"no font at all, but long enough to be taken for one") == set()
+    no_font = b"no font at all, but long enough to be taken for one"
+    assert files.font_names_in(b"") == files.font_names_in(no_font) == set()
 
 
 def test_the_command_takes_the_sizes_that_there_are(tmp_path: Path) -> None:

@@ -19,8 +19,7 @@ from typing import Any
 from emul.base.errors import EmulError
 from emul.report import write
 from emul.report.live.following import Follower
-from emul.report.live.page import POLICY, page
-from emul.report.live.shown import shown
+from emul.report.live.page import POLICY, page, shown
 from emul.report.live.state import ENDED, RUNNING, RunProgress
 
 _BEAT_S = 10.0                      # without news, before a connection is tried
