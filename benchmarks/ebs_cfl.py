@@ -22,8 +22,8 @@ import pandas as pd
 
 from benchmarks.document import replaced
 from benchmarks.finished import markdown
+from benchmarks.impact import Impact, attacked, evened, impacts, mean
 from benchmarks.robustness import called
-from emul.study.impact import Impact, attacked, evened, impacts, mean
 
 Row = Mapping[str, str]
 ORDER = ("no attack", "label_flip", "krum_attack", "trim_attack", "scaling", "adaptive", "sine")    # of columns

@@ -37,7 +37,7 @@ def again(tables: Iterable[Path]) -> dict[str, dict[str, str]]:
 def swept(scenario: Path, out: Path, done: Path, **of: Any) -> None:
     """A sweep in this process, `of`: other arguments of `emul.study.sweep.sweep`. Raises RuntimeError, with the errors
     of all cells that failed, so that no table of a page is of fewer seeds than it says."""
-    from emul.study.placing import placed
+    from emul.study.runs import placed
     from emul.study.sweep import sweep
 
     failed = sweep(scenario, placed("local", 1, 0, (), True), out=out, done=done, **of).failed

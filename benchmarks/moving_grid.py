@@ -125,7 +125,7 @@ def skies(part: str) -> list[Sky]:
 
 def run(folder: Path, part: str) -> None:
     """Run what has no row. The directory of a sky is deleted once its rows are kept."""
-    from emul.study.placing import placed
+    from emul.study.runs import placed
     from emul.study.sweep import sweep
 
     for sky in skies(part):

@@ -23,12 +23,11 @@ from benchmarks.finished import Row, markdown
 from emul import engine
 from emul.engine.reopening import attack
 from emul.scenario import load
-from emul.study.origin import COLUMNS as ORIGIN
-from emul.study.origin import origin
+from emul.study.job import ORIGIN_COLUMNS, origin
 
 FOLDER = ROOT / "scenarios" / "privacy"
 COLUMNS = ("file", "scheme", "seed", "attack", "parameters", "view", "by", "messages", "psnr", "psnr_blind", "ssim",
-           "test_mse", "feat_mse", "asr", "auc", "r_error", "digest", *ORIGIN)
+           "test_mse", "feat_mse", "asr", "auc", "r_error", "digest", *ORIGIN_COLUMNS)
 
 
 @dataclass(frozen=True)

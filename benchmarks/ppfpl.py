@@ -23,7 +23,7 @@ from benchmarks.common import ROOT
 from benchmarks.document import replaced
 from benchmarks.ebs_cfl import read
 from benchmarks.finished import Row, Setting, markdown, of, run, setting_of
-from emul.study.impact import attacked
+from benchmarks.impact import attacked
 
 HOME = ROOT / "docs" / "reproductions"
 PAGE, FIGURE = HOME / "ppfpl.md", HOME / "figures" / "ppfpl-curves.png"

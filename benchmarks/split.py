@@ -67,7 +67,7 @@ KINDS = {
 
 def run(folder: Path) -> Iterator[pd.DataFrame]:
     """The rows of all sweeps, after each one. A run that there is is not made again."""
-    from emul.study.placing import placed
+    from emul.study.runs import placed
     from emul.study.sweep import sweep
 
     found: dict[Path, pd.DataFrame] = {}

@@ -10,7 +10,7 @@ that it is lost; every byte is counted.
     emul.check, emul.explain  what is wrong with a scenario, and what it amounts to
     emul.check_device("cuda") whether a GPU computes what the CPU does
     emul.load_run(path)       the tables of a run directory, as pandas frames: see `emul.record.load`
-    emul.load_study(path)     the tables of a sweep, a comparison or a suite: see `emul.study.load`
+    emul.load_study(path)     the tables of a sweep, a comparison or a suite: see `emul.study.directory`
 
     emul.Node, emul.Scheme, emul.Message, emul.Vector, ...      what a scheme of one's own is written with
 

@@ -12,7 +12,7 @@ from benchmarks import evidence, finished
 from benchmarks.evidence import DOCS, TABLES, TIMINGS, block, filled, pages
 from emul.study import verify
 from emul.study.done import edits, found
-from emul.study.origin import today
+from emul.study.job import today
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared" / "data"

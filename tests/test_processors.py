@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 LEARNT = ["tests/test_golden.py", "tests/learning"]
-PAGES = ["tests/study/test_impact.py", "tests/test_stragglers_study.py", "tests/test_robustness.py",
+PAGES = ["tests/test_attack_impact.py", "tests/test_stragglers_study.py", "tests/test_robustness.py",
          "tests/test_secagg_table.py", "tests/test_secagg_networks.py", "tests/test_secure_costs.py",
          "tests/test_mp_dp_scenarios.py", "tests/test_ppfpl_scenarios.py", "tests/test_fedrfq_scenarios.py",
          "tests/test_ebs_cfl_scenarios.py", "tests/fidelity/test_fidelity_deployment.py", "tests/test_benchmarks.py"]

@@ -17,14 +17,12 @@ from emul.api.runs import Run, load_run
 from emul.base.errors import EmulError
 from emul.base.extras import optional
 from emul.scenario import Given
-from emul.study import load as studies
-from emul.study import suite_text, text
+from emul.study import directory, suite_text, text
 from emul.study.compare import Comparison
 from emul.study.compare import compare as run_compare
-from emul.study.load import StudyTables
-from emul.study.placing import crowded, placed
+from emul.study.directory import StudyTables
 from emul.study.runs import StudyOutcome as Ended
-from emul.study.runs import Where
+from emul.study.runs import Where, crowded, placed
 from emul.study.suite import SuiteOutcome
 from emul.study.suite import suite as run_suite
 from emul.study.sweep import sweep as run_sweep
@@ -84,7 +82,7 @@ class StudyFailed(EmulError):
 def load_study(path: str | os.PathLike[str]) -> Study:
     """Read the directory of a sweep, a comparison or a suite. Raises StudyError."""
     require(path=path)
-    return Study(**vars(studies.load_study(path)))
+    return Study(**vars(directory.load_study(path)))
 
 
 def sweep(scenario: Given, grid: Mapping[str, Sequence[object]] | None = None, *, seeds: Sequence[int] | None = None,
@@ -156,7 +154,7 @@ def _study(ended: Ended, found: Comparison | SuiteOutcome | None = None) -> Stud
         warnings.warn(warning, stacklevel=3)
     said = ("" if found is None else suite_text.printed(found.results, found.badge) if isinstance(found, SuiteOutcome)
             else text.comparison(found))
-    study = Study(**vars(studies.load_study(ended.path)), said=said)
+    study = Study(**vars(directory.load_study(ended.path)), said=said)
     wrong = [f"{failure.cell.text} failed: {failure.error.strip().splitlines()[-1]}" for failure in ended.failed]
     wrong += [f"{cell.text}: invariant violated: {text}" for cell, text in ended.violated]
     if wrong:

@@ -20,20 +20,17 @@ import typer
 from emul import __version__
 from emul.base.errors import EmulError, InputError
 from emul.base.tracebacks import WHOLE, shown, whole
+
+# the commands stand in `emul --help` in the order of these imports
 from emul.cli import (  # noqa: F401
-    attack,
-    evaluate,
-    export,
+    ended,
     network,
     recovery,
     report,
     runs,
-    salvage,
     schemes,
-    starting,
     store,
     study,
-    suite,
     traces,
     tune,
     verify,

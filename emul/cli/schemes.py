@@ -1,4 +1,4 @@
-"""`emul schemes`, `new-scheme`, `new-task`, `new-plugin`."""
+"""`emul schemes`, `new-scheme`, `new-task`, `new-plugin`, `init`, `schema`."""
 
 from __future__ import annotations
 
@@ -130,3 +130,24 @@ def _say(name: str, directory: Path, written: Sequence[Path]) -> None:
     there = "" if directory == Path() else f"cd {directory} && "
     print(f"run it:  {there}emul run {name}.yaml --plugin {name}")
     print(f"test it:  pip install pytest && {there}python -m pytest test_{name}.py")
+
+
+@app.command()
+def init(directory: Annotated[Path, typer.Argument(metavar="DIR", help="where to put it; made if need be")]) -> None:
+    """Put scenarios, profiles, topologies and traces to start from into a folder, with the schema of scenario files and
+    the versions of packages that emul is tested with."""
+    from emul.templates import write_starter
+
+    written = write_starter(directory)
+    there = "" if directory == Path() else f"cd {directory} && "
+    print(f"{directory}: {len(written)} files: scenarios, their profiles, topologies, traces, the schema for editors, "
+          "constraints.txt for pip (-c)")
+    print(f"run one: {there}emul run scenarios/quickstart.yaml")
+
+
+@app.command()
+def schema(plugin: Plugins = None) -> None:
+    """Print the JSON schema of scenario files, for editors: `emul schema > emul.schema.json`."""
+    from emul.scenario.schema import schema as made
+
+    print(json.dumps(made(plugin or ()), indent=1, ensure_ascii=False))

@@ -42,7 +42,7 @@ def verify(table: Annotated[Path, typer.Argument(metavar="FILE.csv", dir_okay=Fa
     from emul.record.progress import StepProgress
     from emul.study import verify as study
     from emul.study.done import Done
-    from emul.study.origin import origin, today
+    from emul.study.job import origin, today
 
     if renew and rounds is not None:
         raise ScenarioError("command line", [Problem("--renew", "", "needs whole runs: leave out --rounds")])

@@ -64,11 +64,7 @@ class Comparison:
 
     def kinds(self) -> dict[str, list[str]]:
         """Kind of accuracy -> the schemes that have it, in the order of the scenario."""
-        found: dict[str, list[str]] = {}
-        for scheme in self.schemes:
-            if scheme in self.accuracy_of:
-                found.setdefault(self.accuracy_of[scheme], []).append(scheme)
-        return found
+        return tables.by_kind(self.schemes, self.accuracy_of)
 
 
 def compare(given: scenario.Given, where: Where, *, schemes: Sequence[str] = (), seeds: Sequence[int] | None = None,

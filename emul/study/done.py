@@ -25,9 +25,7 @@ from emul.record.tables import read_table
 from emul.scenario import Edit
 from emul.study.cells import Cell, asked, code_of
 from emul.study.directory import StudyError
-from emul.study.job import CELLS
-from emul.study.origin import COLUMNS as ORIGIN_COLUMNS
-from emul.study.origin import read_origin, revision
+from emul.study.job import CELLS, ORIGIN_COLUMNS, read_origin, revision
 from emul.study.tables import observations, result
 
 if TYPE_CHECKING:

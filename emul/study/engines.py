@@ -1,5 +1,4 @@
-"""The places where cells run: here, one after the other; or in processes beside each other. On a Ray cluster:
-`ray_engine`.
+"""The places where cells run: here, one after the other; in processes beside each other; on a Ray cluster.
 
 An engine runs all tasks and tells what becomes of them, in whatever order they end. The files of a cell do not depend
 on the engine: they are a run directory, equal for any number of workers.
@@ -14,12 +13,14 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import IO
+from typing import IO, Any
 
 import msgspec
 
-from emul.study.job import CellEvent, CellJob, PoolOnDemand, Tell, run_cell
+from emul.base.errors import InputError
+from emul.study.job import CellEvent, CellJob, PoolOnDemand, Tell, run_cell, run_text
 from emul.workers.forks import ENVIRONMENT
+from emul.workers.joining import CUT_OFF, NoCluster, join
 
 Engine = Callable[[Sequence[CellJob], Tell], None]
 
@@ -174,3 +175,43 @@ class _Job:
                 process.stdin.close()
             self._process = self._answers = None
         return code
+
+
+# --- tasks of a Ray cluster -----------------------------------------------------------------------------------------
+#
+# Paths and JSON cross, nothing else; the directory of the study is to be a place that all machines of the cluster see
+# under the same name, and so are the files that the scenario names.
+
+class RayMissing(InputError):
+    """`--engine ray` without Ray."""
+
+
+def on_ray(tasks: Sequence[CellJob], tell: Tell) -> None:
+    """Run tasks on the cluster of $RAY_ADDRESS, on one that runs on this machine, or on a new one of this machine.
+
+    A task asks for as many CPUs as it has workers. A machine that is lost costs its cells. Raises RayMissing and
+    NoCluster.
+    """
+    try:
+        import ray
+    except ImportError:
+        raise RayMissing("--engine ray needs Ray: install emul[ray]") from None
+    ours = not ray.is_initialized()
+    if ours:
+        join(None)
+    try:
+        place: Any = ray.remote(max_retries=0)(run_text)
+        waiting = {place.options(num_cpus=max(1, task.workers)).remote(msgspec.json.encode(task).decode()): task.key
+                   for task in tasks}
+        while waiting:
+            for ended in ray.wait(list(waiting))[0]:
+                key = waiting.pop(ended)
+                try:
+                    tell(msgspec.json.decode(ray.get(ended), type=CellEvent))
+                except ray.exceptions.RayError as e:
+                    tell(CellEvent(key, done=True, error=f"{type(e).__name__}: {e}"))
+    except ConnectionError as e:
+        raise NoCluster(f"{CUT_OFF}; the same command goes on with what is missing: {e}") from None
+    finally:
+        if ours:
+            ray.shutdown()          # ends what still runs, if this is an interrupt

@@ -1,4 +1,4 @@
-"""One cell run to its end, and the loop of a process that runs one cell after the other.
+"""One cell run to its end, with its origin, and the loop of a process that runs one cell after the other.
 
     python -m emul.study.job FD      tasks are lines of JSON on stdin, events lines of JSON on the file descriptor FD
 
@@ -8,26 +8,31 @@ Only JSON and paths cross. stdout stays free, since roles of a plug-in may print
 from __future__ import annotations
 
 import contextlib
+import datetime
 import os
 import queue
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from emul import engine
+from emul import __version__, engine
 from emul.base.errors import EmulError
-from emul.record.rundir import TRAININGS, write_json
+from emul.base.machine import chip
+from emul.record.rundir import TRAININGS, read_json, write_json
+from emul.record.summary import versions
 from emul.scenario import loads
-from emul.study.origin import ORIGIN, origin
+from emul.study.syntax import ROOT
 
 CELLS = "cells"
 _TELL_EVERY_S = 0.5
@@ -177,6 +182,49 @@ def _listen(tasks: queue.SimpleQueue[bytes | None], busy: threading.Event) -> No
     tasks.put(None)
     if busy.is_set():
         os.kill(os.getpid(), signal.SIGINT)
+
+
+# --- the origin of a cell: beside its run, and in rows of tables ----------------------------------------------------
+
+ORIGIN = "origin.json"
+ORIGIN_COLUMNS = {
+    "revision": "commit of emul; with + if files of emul had been changed since; ~ before it: the commit that brought "
+                "the row; without a checkout the version",
+    "processor": "name of the processor, and a hash of its features",
+    "torch": "version of torch",
+    "made": "day, UTC",
+}
+
+
+def origin() -> dict[str, str]:
+    """`ORIGIN_COLUMNS` of a run of this process that ends now."""
+    return {"revision": revision(), "processor": chip(), "torch": versions()["torch"], "made": today()}
+
+
+def read_origin(run: Path) -> dict[str, str]:
+    """`ORIGIN_COLUMNS` of a run of a study; empty texts: it was run before they were kept."""
+    file = run / ORIGIN
+    said = read_json(file) if file.is_file() else {}
+    return {name: str(said.get(name, "")) for name in ORIGIN_COLUMNS}
+
+
+def today() -> str:
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
+@cache
+def revision() -> str:
+    """The commit of the checkout that emul is imported from, `5126f34d91`; with + if its files have been changed."""
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        _git("ls-files", "--error-unmatch", "__init__.py")      # emul may be installed inside of another checkout
+        changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".")
+        return _git("rev-parse", "--short=10", "HEAD") + ("+" if changed else "")
+    return f"emul {__version__}"
+
+
+def _git(*said: str) -> str:
+    return subprocess.run(["git", "-C", str(ROOT), *said], capture_output=True, text=True, check=True,
+                          timeout=20).stdout.strip()
 
 
 if __name__ == "__main__":

@@ -1,21 +1,92 @@
-"""The runs of a study: those that are missing are run, whatever becomes of one of them."""
+"""The runs of a study: those that are missing are run, whatever becomes of one of them; where they run, and their
+progress for a person.
+"""
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TextIO
 
+from emul.base.machine import cores
 from emul.base.names import kind_of, listed
-from emul.base.plain import PlainDict
-from emul.record.marks import oracle_waits
+from emul.base.plain import PlainDict, PlainMapping
+from emul.record.marks import MARK, oracle_waits
+from emul.record.progress import clock, live, rounded_size, seconds
 from emul.record.rundir import SUMMARY, read_json
+from emul.study import engines
 from emul.study.cells import Cell
 from emul.study.directory import Failure, finished
 from emul.study.done import Done
 from emul.study.engines import Engine
 from emul.study.job import CELLS, CellEvent, CellJob
-from emul.study.progress import StudyProgress
+
+_LINES_EVERY_S = 10.0       # between lines on the progress of a long cell, where no line can be drawn again
+
+
+class StudyProgress:
+    """The progress of `todo` cells of `total`, on stderr; the others are there already."""
+
+    def __init__(self, total: int, todo: int, quiet: bool = False, stream: TextIO | None = None):
+        self._total, self._done, self._todo, self._quiet = total, total - todo, todo, quiet
+        self._stream = sys.stderr if stream is None else stream
+        self._begin = self._shown = time.monotonic()
+        self._ended = 0
+        self._live = None if quiet or not todo else live(self._stream)
+        if not quiet and self._done:
+            self._write(f"{self._done} of {total} cells are there already")
+
+    def moved(self, cell: Cell, event: CellEvent) -> None:
+        """A running cell has got to the end of a round."""
+        now = time.monotonic()
+        if self._quiet or (self._live is None and now - self._shown < _LINES_EVERY_S):
+            return
+        self._shown = now
+        limit = cell.scenario.stop.rounds
+        accuracy = "" if event.accuracy is None else f"  accuracy {event.accuracy:.3f}"
+        line = (f"{self._done}/{self._total}  {cell.text}  round {event.round}" + (f"/{limit}" if limit else "")
+                + f"  virtual {seconds(event.virtual_ns / 1e9)}{accuracy}{self._left()}")
+        if self._live is not None:
+            self._live.update(line, self._done / self._total)
+        else:
+            self._write(line)
+
+    def ended(self, cell: Cell, event: CellEvent, summary: PlainMapping | None) -> None:
+        """A cell is over; `summary` of one that came to its end."""
+        self._done += 1
+        self._ended += 1
+        self._shown = time.monotonic()
+        if self._quiet:
+            return
+        head = f"{self._done}/{self._total}  {cell.text}{MARK * bool(oracle_waits(summary or {}))}"
+        if summary is None:
+            said = str(event.error).strip().splitlines()
+            self._write(f"{head}  failed: {said[0] if said else ''}")
+            return
+        accuracy = "-" if summary["accuracy"] is None else f"{summary['accuracy']:.3f}"
+        self._write(f"{head}  accuracy {accuracy}  virtual {seconds(summary['virtual_seconds'])}  "
+                    f"{rounded_size(summary['bytes_total'])}  real {clock(summary['real_seconds'])}{self._left()}")
+
+    def _left(self) -> str:
+        if not self._ended or self._ended >= self._todo:
+            return ""
+        return f"  left {clock((time.monotonic() - self._begin) * (self._todo - self._ended) / self._ended)}"
+
+    def _write(self, line: str) -> None:
+        if self._live is not None:
+            self._live.write(line)
+        else:
+            self._stream.write(line + "\n")
+            self._stream.flush()
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
 
 
 @dataclass(frozen=True)
@@ -27,6 +98,29 @@ class Where:
     workers: int = 1
     plugins: tuple[str, ...] = ()
     quiet: bool = True
+
+
+def placed(engine: str = "local", jobs: int = 1, workers: int | None = None, plugins: Sequence[str] = (),
+           quiet: bool = True) -> Where:
+    """On this machine, `jobs` cells beside each other, or, engine "ray", as tasks of a Ray cluster.
+
+    workers: processes of each; None: the cores divided by the jobs, 1 with Ray. Raises RayMissing.
+    """
+    if engine == "ray":
+        return Where(engines.on_ray, 1 if workers is None else workers, tuple(plugins), quiet)
+    return Where(engines.here if jobs == 1 else engines.beside(jobs), _each(jobs, workers), tuple(plugins), quiet)
+
+
+def crowded(jobs: int, workers: int | None) -> str:
+    """A warning if the jobs want more cores than there are; "": they do not."""
+    each = max(1, _each(jobs, workers))
+    if jobs * each <= cores():
+        return ""
+    return (f"{jobs} jobs with {each} workers each share {cores()} cores: runs get slower, and measured times wrong")
+
+
+def _each(jobs: int, workers: int | None) -> int:
+    return max(1, cores() // jobs) if workers is None else workers
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ from emul.study.cells import Cell, cells
 from emul.study.directory import STUDY, Failure, StudyError, finished, opened, read_study, write_study, write_table
 from emul.study.done import Done
 from emul.study.runs import StudyOutcome, Where, complete, summary_of
-from emul.study.shards import Shard, collect
 from emul.study.suite_tables import RefusedScheme, SuiteResults
+from emul.study.sweep import Shard, collect
 
 KIND = "suite"
 EVERY = "every"                     # in place of a name: all schemes that there are

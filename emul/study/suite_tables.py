@@ -103,11 +103,7 @@ class SuiteResults:
 
     def kinds(self) -> dict[str, list[str]]:
         """Kind of accuracy -> the schemes that have it: only these are compared with one another."""
-        found: dict[str, list[str]] = {}
-        for scheme in self.schemes:
-            if scheme in self.accuracy_of:
-                found.setdefault(self.accuracy_of[scheme], []).append(scheme)
-        return found
+        return tables.by_kind(self.schemes, self.accuracy_of)
 
     def ranked(self, metric: str, network: str, kind: str) -> list[str]:
         """The schemes of a kind of accuracy with a value, the best first. A scheme that reached the target on more

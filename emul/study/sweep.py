@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,10 +17,10 @@ from emul.base.files import write_atomically
 from emul.record.marks import in_words
 from emul.study import tables
 from emul.study.cells import Cell, cells, check_grid
-from emul.study.directory import Failure, finished, opened, write_study, write_table
+from emul.study.directory import Failure, StudyError, finished, opened, write_study, write_table
 from emul.study.done import Done
+from emul.study.job import CELLS
 from emul.study.runs import StudyOutcome, Where, complete
-from emul.study.shards import Shard, collect
 from emul.study.stats import ends
 from emul.study.text import escaped, tabular
 
@@ -86,3 +88,58 @@ def sweep(given: scenario.Given, where: Where, *, grid: Mapping[str, Sequence[ob
             return study
         left = f"{missing} of {len(found)} cells are in none of these studies; without --collect the command runs them"
         return replace(study, warnings=[*study.warnings, left])
+
+
+# --- in parts, on machines that share nothing but a checkout or a wheel: run by shard, collected afterwards -----------
+
+@dataclass(frozen=True)
+class Shard:
+    """Part `number` of `of`, from 1 on."""
+
+    number: int
+    of: int
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
+
+    def part(self, cells: Sequence[Cell]) -> list[Cell]:
+        """Its cells. All shards together have each once, in numbers that differ by one at most; cells of one scheme
+        and seed, whose trainings may be the same, stay together as far as that lets them."""
+        ordered = sorted(cells, key=lambda cell: (cell.scheme, cell.seed))      # stable: values as the grid has them
+        begin, end = (len(ordered) * k // self.of for k in (self.number - 1, self.number))
+        mine = {cell.key for cell in ordered[begin:end]}
+        return [cell for cell in cells if cell.key in mine]
+
+
+def shard(text: str) -> Shard:
+    """
+    >>> shard("3/16")
+    Shard(number=3, of=16)
+
+    Raises ValueError.
+    """
+    found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text.strip())
+    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        raise ValueError("expected a part and their number, such as 3/16")
+    return Shard(int(found[1]), int(found[2]))
+
+
+def collect(path: Path, cells: Sequence[Cell], studies: Sequence[Path]) -> int:
+    """Copy into the study at `path`, which is opened, the finished runs of its cells that others have; how many.
+
+    A copy is there whole or not at all. Raises StudyError for a folder that is no study.
+    """
+    for other in studies:
+        if not (other / CELLS).is_dir():
+            raise StudyError(f"{other}: no directory of a study, such as `emul sweep --shard` makes")
+    copied = 0
+    for cell in cells:
+        source = next((other for other in studies if finished(other, cell)), None)
+        if source is None or finished(path, cell):
+            continue
+        target, temporary = (path / CELLS / name for name in (cell.key, f".{cell.key}.tmp"))
+        shutil.rmtree(target, ignore_errors=True)           # an unfinished run
+        shutil.copytree(source / CELLS / cell.key, temporary)
+        temporary.rename(target)
+        copied += 1
+    return copied

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -122,6 +122,15 @@ def kinds_of(results: pd.DataFrame) -> dict[str, str]:
     """Scheme -> the kind of its accuracy, of those that have one."""
     known = results.dropna(subset=["accuracy"])
     return dict(zip(map(str, known["scheme"]), map(str, known["accuracy_of"]), strict=True))
+
+
+def by_kind(schemes: Sequence[str], accuracy_of: Mapping[str, str]) -> dict[str, list[str]]:
+    """Kind of accuracy -> the schemes that have it, in their order: only these are compared with one another."""
+    found: dict[str, list[str]] = {}
+    for scheme in schemes:
+        if scheme in accuracy_of:
+            found.setdefault(accuracy_of[scheme], []).append(scheme)
+    return found
 
 
 def grid_column(values: Sequence[object]) -> list[object]:

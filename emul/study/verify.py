@@ -37,8 +37,7 @@ from emul.scenario.schemes import label_of, parameters
 from emul.study.cells import Cell, asked, cells, code_of
 from emul.study.directory import StudyError
 from emul.study.done import AGAIN, COLUMNS, Done, edits, found, numbers
-from emul.study.job import CellJob, PoolOnDemand, run_cell
-from emul.study.origin import origin
+from emul.study.job import CellJob, PoolOnDemand, origin, run_cell
 
 Row = Mapping[str, str]
 EQUAL, IN_VALUES, DIFFERENT, NOT_RUN = "equal", "equal in values", "different", "not run"

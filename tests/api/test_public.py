@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 import emul
-from emul import api
+from emul import api, roles
 from emul.record.progress import live
-from emul.study.progress import StudyProgress
+from emul.study.runs import StudyProgress
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = ("numpy", "pandas", "torch", "scipy", "altair", "pydantic", "networkx", "pyarrow", "sklearn", "cryptography",
@@ -39,8 +39,10 @@ def test_importing_emul_and_asking_for_help_imports_nothing_heavy() -> None:
 def test_the_stub_the_module_and_the_api_name_the_same_things() -> None:
     stub = ast.parse((ROOT / "emul/__init__.pyi").read_text())
     said = {alias.asname for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names}
-    assert said == set(api.__all__) == set(emul._API) <= set(dir(emul))
-    assert all(getattr(emul, name) is getattr(api, name) for name in api.__all__)
+    assert set(api.__all__) == set(emul._API)
+    assert said == {*emul._API, *emul._ROLES} <= set(dir(emul))
+    assert all(getattr(emul, name) is getattr(api, name) for name in emul._API)
+    assert all(getattr(emul, name) is getattr(roles, name) for name in emul._ROLES)
     assert (ROOT / "emul/py.typed").is_file()
     with pytest.raises(AttributeError, match="module 'emul' has no attribute 'nothing'"):
         _ = emul.nothing        # type: ignore[attr-defined]

@@ -16,7 +16,7 @@ from emul.cli.study import write_report
 from emul.record.progress import StepProgress
 from emul.study.cells import cells
 from emul.study.job import CellEvent
-from emul.study.progress import StudyProgress
+from emul.study.runs import StudyProgress
 
 
 class Shell:
@@ -166,7 +166,7 @@ def test_on_a_terminal_the_running_cell_is_drawn_and_ended_ones_stay(small: Path
 
 
 def test_elsewhere_a_long_cell_says_now_and_then_where_it_is(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("emul.study.progress._LINES_EVERY_S", 0.0)
+    monkeypatch.setattr("emul.study.runs._LINES_EVERY_S", 0.0)
     cell = cells(small, {}, [0])[0]
     stream = io.StringIO()
     progress = StudyProgress(2, 2, stream=stream)

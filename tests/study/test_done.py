@@ -17,8 +17,7 @@ from emul.base.machine import chip
 from emul.study import syntax
 from emul.study.cells import asked, cells
 from emul.study.done import COLUMNS, Done
-from emul.study.job import CELLS
-from emul.study.origin import ORIGIN, revision
+from emul.study.job import CELLS, ORIGIN, revision
 from emul.study.runs import Where, summary_of
 from emul.study.sweep import sweep
 

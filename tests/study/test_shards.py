@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from emul.study.cells import Cell
 from emul.study.directory import StudyError
 from emul.study.runs import Where
-from emul.study.shards import Shard, shard
-from emul.study.sweep import sweep
+from emul.study.sweep import Shard, shard, sweep
 
 Inside = Callable[..., Where]
 GRID = {"links[1].outage.p": [0.1, 0.6]}

@@ -194,7 +194,7 @@ def test_a_network_only_change_trains_nothing(folder: Path, monkeypatch: pytest.
 
 @pytest.mark.slow
 def test_parts_put_together_are_the_suite(folder: Path) -> None:
-    from emul.study.shards import Shard
+    from emul.study.sweep import Shard
 
     whole = run(folder, out=Path("whole"))
     parts = [run(folder, shard=Shard(k, 2)).study.path for k in (1, 2)]

@@ -301,7 +301,7 @@ def test_a_sweep_that_ends_takes_its_processes_along(small: Path, how: signal.Si
 def test_a_sweep_on_a_local_ray_gives_the_same_results(small: Path, picky: str, inside: Inside,
                                                        monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray", reason="Ray is not installed: install emul[ray]")
-    from emul.study.ray_engine import on_ray
+    from emul.study.engines import on_ray
 
     options = {"seeds": [0, 1], "sets": [f"schemes=[fedavg, secagg, {picky}]"]}
     a = sweep(small, inside(picky), out=Path("a"), **options)
@@ -315,7 +315,7 @@ def test_a_sweep_on_a_local_ray_gives_the_same_results(small: Path, picky: str, 
 
 
 def test_without_ray_its_engine_says_what_to_install(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from emul.study.ray_engine import RayMissing, on_ray
+    from emul.study.engines import RayMissing, on_ray
 
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(RayMissing, match=r"^--engine ray needs Ray: install emul\[ray\]$"):

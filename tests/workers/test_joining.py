@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from emul.base.extras import MissingExtra
-from emul.study.ray_engine import on_ray
+from emul.study.engines import on_ray
 from emul.workers import joining
 from emul.workers.actors import Actors
 from emul.workers.cluster import Cluster

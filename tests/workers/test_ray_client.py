@@ -71,7 +71,7 @@ def test_machines_that_share_no_files_are_sent_them_and_send_back_what_was_left(
 
 def test_a_sweep_gives_the_results_that_it_gives_here(elsewhere: Elsewhere, small: Path,
                                                       monkeypatch: pytest.MonkeyPatch) -> None:
-    from emul.study.ray_engine import on_ray
+    from emul.study.engines import on_ray
 
     monkeypatch.setenv("RAY_ADDRESS", elsewhere.address)
     options = {"seeds": [0, 1], "schemes": ["fedavg"]}

@@ -10,9 +10,9 @@ import pytest
 
 from benchmarks import ebs_cfl, secure_costs
 from benchmarks.common import read_rows
-from emul.study.impact import Impact, evened, impacts, until
+from benchmarks.impact import Impact, evened, impacts, until
 
-REPRODUCTIONS = Path(__file__).resolve().parents[2] / "docs" / "reproductions"
+REPRODUCTIONS = Path(__file__).resolve().parents[1] / "docs" / "reproductions"
 FLIP = [{"nodes": {"fraction": 0.4}, "data": "label_flip"}]
 
 
