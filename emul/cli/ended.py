@@ -1,4 +1,4 @@
-"""What is asked of a run that has ended: `emul attack`, `evaluate`, `export`."""
+"""Commands on a run that has ended: `emul attack`, `evaluate`, `export`."""
 
 from __future__ import annotations
 
