@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -133,8 +133,8 @@ class _Way(NamedTuple):
     """From a section of a file to a field of `Scenario`, and back."""
 
     field: str
-    value: Callable[[Any, Path], object]        # of the section's model, and the folder in which its files are
-    document: Callable[[Any], object]           # as a file says it; None or []: it says nothing
+    value: Callable[..., object]        # of the section's model, and the folder in which its files are
+    document: Callable[..., object]     # as a file says it; None or []: it says nothing
 
 
 def _as_it_is(section: object, base: Path) -> object:
@@ -145,7 +145,7 @@ def _same(value: object) -> object:
     return value
 
 
-def _each(document: Callable[[Any], object]) -> Callable[[Any], object]:
+def _each(document: Callable[..., object]) -> Callable[..., object]:
     return lambda values: [document(value) for value in values]
 
 
@@ -179,6 +179,6 @@ _WAYS: dict[str, _Way] = {
 }
 
 
-def converted(sections: Mapping[str, Any], base: Path) -> SoundParts:
+def converted(sections: SoundParts, base: Path) -> SoundParts:
     """The fields of Scenario that the sound sections of a file in the folder `base` give."""
     return {way.field: way.value(sections[key], base) for key, way in _WAYS.items() if key in sections}
