@@ -21,7 +21,7 @@ def main() -> int:
     arguments(parser)
     chosen = parser.parse_args()
     if chosen.write:
-        absent = set(chosen.only) - set(document.blocks(document.PAGES.tables.read_text(encoding="utf-8")))
+        absent = set(chosen.only) - set(document.blocks(document.read(document.PAGES.tables)))
         if absent:                      # said now, not after an hour
             parser.error(f"{document.PAGES.tables.name} has no place for {', '.join(sorted(absent))}")
     return suite.run({name: suite.find(name) for name in known if name in chosen.only}, chosen.repeats, chosen.json,

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from benchmarks import document
 from benchmarks.common import ROOT
 from benchmarks.document import replaced
 from benchmarks.finished import markdown
@@ -502,8 +503,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         kept_attacked(said.attacked)
     if said.refused:
         write_refused(refused(Suite.of()))
-    text = filled(PAGE.read_text(encoding="utf-8"), read(), read_refused(), read_attacked())
-    PAGE.write_text(text, encoding="utf-8")
+    text = filled(document.read(PAGE), read(), read_refused(), read_attacked())
+    document.save(PAGE, text)
 
 
 if __name__ == "__main__":

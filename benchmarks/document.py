@@ -1,4 +1,8 @@
-"""Two pages, rewritten in place: what stands between `<!-- name -->` and `<!-- end -->` is generated.
+"""Pages, rewritten in place: what stands between `<!-- name -->` and `<!-- end -->` is generated.
+
+A long table of a block stands apart as CSV, in a folder with the name of its page, and the page has a line with a link
+to it. `read` gives a page with all its tables, `save` takes such a text and puts the long ones apart again. The built
+site shows them in their places.
 
 `docs/benchmark-tables.md` has a block for each benchmark. `docs/benchmarks.md` is made of these: the blocks `fast` and
 `large_runs` hold the headlines, which are the rows whose names are bold, and `sure` how each benchmark was run. So the
@@ -7,6 +11,8 @@ front page always says what the tables say. The rest of both pages is written by
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -21,6 +27,9 @@ FAST, LARGE, SURE, ENVIRONMENT = "fast", "large_runs", "sure", "environment"
 SIZES = {"kB", "MB", "GiB"}             # a headline in one of these says how large something is
 POPULATIONS = {"large", "untrained"}    # and so do all of these benchmarks
 BUSY = 0.5                              # load before a benchmark, above which its wall times say little
+MOST_ROWS = 8                           # of a table that stays in its page: a reader takes it in at a glance
+_APART = re.compile(r"^\[Table of \d+ rows\]\(([\w/.-]+\.csv)\)$", re.MULTILINE)
+_TABLE = re.compile(r"(?:^\|.*\n?)+", re.MULTILINE)
 _CELLS = re.compile(r"(?<!\\)\|")
 _HOW = re.compile(r"^(\d+) repeats?, ([\d-]+), load ([\d.]+) before; ", re.MULTILINE)
 
@@ -72,6 +81,60 @@ def replaced(text: str, name: str, content: str) -> str:
     end = re.compile(rf"^[ \t]*{END}", re.MULTILINE).search(text, begin.end())
     assert end is not None
     return text[:begin.end()] + content.rstrip("\n") + "\n" + text[end.start():]
+
+
+def read(page: Path) -> str:
+    """The text of a page with its tables, those that stand apart included."""
+    return whole(page.read_text(encoding="utf-8"), page.parent)
+
+
+def whole(text: str, folder: Path) -> str:
+    """The text of a page in `folder` with each link to a table that stands apart replaced by the table."""
+    return _APART.sub(lambda link: _markdown((folder / link[1]).read_text(encoding="utf-8")), text)
+
+
+def apart(text: str) -> list[str]:
+    """The files, as the page names them, of the tables that stand apart."""
+    return _APART.findall(text)
+
+
+def save(page: Path, text: str, most_rows: int = MOST_ROWS) -> None:
+    """Write the text of a page. Tables of its blocks with more rows go into files of their own."""
+    files: dict[str, str] = {}
+
+    def put(name: str, table: str) -> str:
+        lines = table.splitlines()
+        if len(lines) - 2 <= most_rows:
+            return table
+        file = f"{name}.csv" if f"{name}.csv" not in files else f"{name}-{len(files)}.csv"
+        files[file] = _csv(lines)
+        return f"[Table of {len(lines) - 2} rows]({page.stem}/{file})\n"
+
+    for name, content in blocks(text).items():
+        text = replaced(text, name, _TABLE.sub(lambda found, name=name: put(name, found[0]), content))
+    folder = page.with_suffix("")
+    if files:
+        folder.mkdir(exist_ok=True)
+    for file, content in files.items():
+        (folder / file).write_text(content, encoding="utf-8")
+    for old in folder.glob("*.csv"):
+        if old.name not in files and f"({page.stem}/{old.name})" not in text:
+            old.unlink()
+    page.write_text(text, encoding="utf-8")
+
+
+def _csv(lines: Sequence[str]) -> str:
+    """The rows of a Markdown table, whose second line is a rule."""
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(cells(line) for line in (lines[0], *lines[2:]))
+    return out.getvalue()
+
+
+def _markdown(text: str) -> str:
+    head, *rows = ([cell.replace("|", BAR) for cell in line] for line in csv.reader(io.StringIO(text)))
+    lines = [f"| {' | '.join(head)} |".replace("|  |", "| |"), "|" + "---|" * len(head),
+             *(f"| {' | '.join(row)} |" for row in rows)]
+    return "\n".join(lines)
 
 
 def generated(table: Table, machine: str) -> str:
@@ -132,11 +195,11 @@ def front(text: str, tables: str, limits: Sequence[Threshold]) -> str:
 def write(tables: list[Table], machine: str, rows: Mapping[str, str], pages: Pages,
           limits: Sequence[Threshold]) -> None:
     """Put tables in their places, those that ended with an error left out, and make the front page anew."""
-    text = pages.tables.read_text(encoding="utf-8")     # read now: somebody may have edited it since the run began
+    text = read(pages.tables)           # now: somebody may have edited it since the run began
     for table in tables:
         if table.error is None and table.figures:
             text = replaced(text, table.name, generated(table, machine))
-    head = pages.front.read_text(encoding="utf-8")
+    head = read(pages.front)
     head = replaced(head, ENVIRONMENT, environment(head, rows))
-    pages.tables.write_text(text, encoding="utf-8")
-    pages.front.write_text(front(head, text, limits), encoding="utf-8")
+    save(pages.tables, text, most_rows=0)
+    save(pages.front, front(head, text, limits))

@@ -20,6 +20,7 @@ from pathlib import Path
 import altair as alt
 import pandas as pd
 
+from benchmarks import document
 from benchmarks.document import replaced
 from benchmarks.finished import markdown
 from benchmarks.impact import Impact, attacked, evened, impacts, mean
@@ -205,7 +206,7 @@ def main() -> None:
     if chosen.into is None:
         print("\n\n".join(tables(rows).values()))
     else:
-        chosen.into.write_text(written(chosen.into.read_text(encoding="utf-8"), rows), encoding="utf-8")
+        document.save(chosen.into, written(document.read(chosen.into), rows))
     if chosen.figures is not None:
         figures(rows, chosen.figures)
 

@@ -12,6 +12,7 @@ import argparse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from benchmarks import document
 from benchmarks.common import ROOT
 from benchmarks.document import replaced
 from benchmarks.finished import markdown
@@ -110,7 +111,7 @@ def main() -> None:
     """The command line."""
     argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args()
     for page in pages():
-        page.write_text(filled(page, page.read_text(encoding="utf-8")), encoding="utf-8")
+        document.save(page, filled(page, document.read(page)))
 
 
 if __name__ == "__main__":

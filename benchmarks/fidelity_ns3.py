@@ -23,6 +23,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks import document
 from benchmarks.common import ROOT, Figure, Options, main
 from benchmarks.document import replaced
 from emul.base.streams import generator
@@ -188,7 +189,7 @@ def write(table: Sequence[Row]) -> None:
     """The rows, and the table of the page."""
     with ROWS.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file, lineterminator="\n").writerows([COLUMNS, *(row.cells() for row in table)])
-    PAGE.write_text(replaced(PAGE.read_text(encoding="utf-8"), "ns3", markdown(table)), encoding="utf-8")
+    document.save(PAGE, replaced(document.read(PAGE), "ns3", markdown(table)))
 
 
 def read() -> list[Row]:

@@ -26,6 +26,7 @@ from typing import Any
 
 import pandas as pd
 
+from benchmarks import document
 from benchmarks.common import ROOT
 from benchmarks.document import replaced
 from benchmarks.finished import again, curve, markdown, swept
@@ -617,7 +618,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     columns=COLUMNS, fill_value=""), text)
             DATA.write_text(_csv(text), encoding="utf-8")
     found = pd.read_csv(DATA) if DATA.exists() else None
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")
+    document.save(PAGE, filled(document.read(PAGE), found))
     if found is not None:
         print(f"written: {draw(found, FIGURES)}, {draw_troubles(found, FIGURES)}")
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pandas as pd
 
+from benchmarks import document
 from benchmarks.common import ROOT
 from benchmarks.document import replaced
 from benchmarks.finished import markdown, swept
@@ -161,7 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if said.runs is not None:
         for found in run(said.runs):
             found.to_csv(DATA, index=False, float_format="%.9g", lineterminator="\n")
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), pd.read_csv(DATA)), encoding="utf-8")
+    document.save(PAGE, filled(document.read(PAGE), pd.read_csv(DATA)))
     print(f"written: {PAGE}")
 
 

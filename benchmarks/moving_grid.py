@@ -22,6 +22,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks import document
 from benchmarks.common import ROOT
 from benchmarks.document import replaced
 from benchmarks.finished import markdown
@@ -276,7 +277,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if said.runs is not None:
         run(said.runs, said.shard)
     else:
-        PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), known()), encoding="utf-8")
+        document.save(PAGE, filled(document.read(PAGE), known()))
         print(f"written: {PAGE}")
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from benchmarks import document
 from benchmarks import mp_dp_attacks as privacy
 from benchmarks.common import ROOT
 from benchmarks.document import replaced
@@ -131,7 +132,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("table", type=Path, nargs="?", default=TABLE, help="written by emul sweep --done")
     rows = read(parser.parse_args().table)
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), rows, read(ATTACKS)), encoding="utf-8")
+    document.save(PAGE, filled(document.read(PAGE), rows, read(ATTACKS)))
     FIGURE.parent.mkdir(parents=True, exist_ok=True)
     figure(rows).save(FIGURE, scale_factor=1.5)
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from benchmarks import document
 from benchmarks.common import ROOT
 from benchmarks.document import replaced
 from benchmarks.ebs_cfl import read
@@ -359,7 +360,7 @@ def main() -> None:
     if given.costs:
         keep(COSTS, [row for directory in given.costs for row in measured(directory)])
     rows = read(given.table)
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), rows, read(COSTS)), encoding="utf-8")
+    document.save(PAGE, filled(document.read(PAGE), rows, read(COSTS)))
     FIGURE.parent.mkdir(parents=True, exist_ok=True)
     curves(rows).save(FIGURE, scale_factor=1.5)
 

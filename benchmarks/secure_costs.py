@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from torch import nn, ones
 
+from benchmarks import document
 from benchmarks.common import read_rows, write_rows
 from benchmarks.document import replaced
 from emul import engine
@@ -246,7 +247,7 @@ def main() -> None:
     if chosen.into is None:
         print(tables(rows))
     else:
-        chosen.into.write_text(written(chosen.into.read_text(encoding="utf-8"), rows), encoding="utf-8")
+        document.save(chosen.into, written(document.read(chosen.into), rows))
 
 
 if __name__ == "__main__":

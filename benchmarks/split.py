@@ -17,6 +17,7 @@ from typing import Any
 
 import pandas as pd
 
+from benchmarks import document
 from benchmarks.common import ROOT
 from benchmarks.document import replaced
 from benchmarks.finished import again, markdown
@@ -206,7 +207,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for found in run(said.runs):
             found.to_csv(DATA, index=False, float_format="%.9g", lineterminator="\n")
     found = pd.read_csv(DATA)
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")
+    document.save(PAGE, filled(document.read(PAGE), found))
     print(f"written: {draw(found, FIGURES)}")
 
 

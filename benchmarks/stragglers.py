@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from benchmarks import document
 from benchmarks.common import ROOT
 from benchmarks.document import replaced
 from benchmarks.finished import again
@@ -246,7 +247,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         kept(DATA, runs(study, done))
     found = pd.read_csv(DATA)
     for page in sorted(HOME.glob("*.md")):
-        page.write_text(filled(page.read_text(encoding="utf-8"), found), encoding="utf-8")
+        document.save(page, filled(document.read(page), found))
     for file in draw(found, FIGURES):
         print(f"written: {file}")
 

@@ -17,7 +17,7 @@ ELSEWHERE = "gpu"                       # needs a GPU, and has a command line of
 def names() -> list[str]:
     """Of all `bench_<name>.py` but the peers', in the order of the document, then of the alphabet."""
     found = sorted(path.stem.removeprefix("bench_") for path in Path(__file__).parent.glob("bench_*.py"))
-    order = list(document.blocks(document.PAGES.tables.read_text(encoding="utf-8")))
+    order = list(document.blocks(document.read(document.PAGES.tables)))
     return sorted((name for name in found if name not in (APART, ELSEWHERE)),
                   key=lambda name: order.index(name) if name in order else len(order))
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import pandas as pd
 
+from benchmarks import document
 from benchmarks.common import ROOT
 from benchmarks.document import replaced
 from benchmarks.finished import markdown
@@ -108,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     said = parser.parse_args(arguments)
     if said.out is not None:
         ran(said.out, apps(), said.networks, [0]).to_csv(DATA, index=False, float_format="%.6g", lineterminator="\n")
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), read()), encoding="utf-8")
+    document.save(PAGE, filled(document.read(PAGE), read()))
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ default_role = "code"
 
 def setup(app: Sphinx) -> None:
     app.connect("builder-inited", made.write)
+    app.connect("source-read", made.tables)
     app.connect("source-read", made.links)
     app.connect("autodoc-process-docstring", made.plain)
     app.add_lexer("csv", TextLexer)

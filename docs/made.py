@@ -20,6 +20,7 @@ from typing import Any
 import vl_convert
 
 import emul
+from benchmarks import document
 from emul.registry import schemes
 from emul.report import data, files
 from emul.report.figures import space_time
@@ -116,7 +117,7 @@ def _mentioned(name: str) -> list[str]:
     pages = [*sorted(SCHEME_PAGES.glob("*.md")), *sorted((HERE / "reproductions").glob("*.md"))]
     pages = [page for page in pages if page.stem != "README"]         # it names all of them
     return [page.relative_to(HERE).with_suffix("").as_posix() for page in pages
-            if page.stem == name or f"`{name}`" in page.read_text(encoding="utf-8")]
+            if page.stem == name or f"`{name}`" in document.read(page)]
 
 
 def _index(names: list[str]) -> str:
@@ -273,6 +274,14 @@ def _escaped(line: str) -> str:
 
 
 # --- Markdown -------------------------------------------------------------------------------------------------------
+
+def tables(app: Any, name: str, source: list[str]) -> None:
+    """Long tables stand apart as CSV: the site shows them where the page links to them."""
+    folder = (HERE / name).parent
+    for file in document.apart(source[0]):
+        app.env.note_dependency(str(folder / file))
+    source[0] = document.whole(source[0], folder)
+
 
 def links(app: object, name: str, source: list[str]) -> None:
     """What a page links to that the site does not have is a file of the project: its path is shown instead."""

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from benchmarks import atlas
+from benchmarks import atlas, document
 from emul.scenario import load
 from emul.study.suite import Suite
 from emul.study.suite_tables import RefusedScheme
@@ -24,12 +24,12 @@ def found() -> pd.DataFrame:
 
 @pytest.mark.slow
 def test_the_page_is_made_of_the_committed_runs(found: pd.DataFrame) -> None:
-    text = atlas.PAGE.read_text(encoding="utf-8")
+    text = document.read(atlas.PAGE)
     assert atlas.filled(text, found, atlas.read_refused(), atlas.read_attacked()) == text
 
 
 def test_every_scheme_of_emul_has_a_line(found: pd.DataFrame) -> None:
-    text = atlas.PAGE.read_text(encoding="utf-8")
+    text = document.read(atlas.PAGE)
     for name in atlas.asked():
         assert f"| [{name}](" in text
     assert all(f"| {name} | all | " in text for name in atlas.UNASKED)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import ebs_cfl, secure_costs
+from benchmarks import document, ebs_cfl, secure_costs
 from benchmarks.common import read_rows
 from benchmarks.impact import Impact, evened, impacts, until
 
@@ -75,7 +75,7 @@ def test_the_tables_have_a_row_a_scheme_and_a_column_an_attack():
 
 
 def test_the_page_says_what_the_files_of_runs_and_costs_say():
-    page = (REPRODUCTIONS / "ebs_cfl.md").read_text(encoding="utf-8")
+    page = document.read(REPRODUCTIONS / "ebs_cfl.md")
     rows = ebs_cfl.read(REPRODUCTIONS / "data" / "ebs_cfl_runs.csv")
     assert ebs_cfl.written(page, rows) == page, "run python -m benchmarks.ebs_cfl with --into"
     costs = read_rows(REPRODUCTIONS / "data" / "ebs_cfl_costs.csv", secure_costs.TEXTS)

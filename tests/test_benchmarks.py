@@ -60,8 +60,8 @@ Below it, by hand: | no table |, <b>bold</b> and a backslash \\1.
 <!-- two -->
 | figure | value | unit | target | | note |
 |---|---|---|---|---|---|
-| **old** | 7 | s | <= 8 | met | |
-| **size** | 9 | GiB | <= 8 | missed | |
+| **old** | 7 | s | <= 8 | met |  |
+| **size** | 9 | GiB | <= 8 | missed |  |
 <!-- end -->
 """
 FIGURES = [Figure("fast", 123.4, "x", at_least=200.0, note="a | b"), Figure("plain", 2.0, "s"),
@@ -112,14 +112,29 @@ def test_the_front_page_has_the_headlines_of_all_tables_old_and_new(tmp_path: Pa
     here = pages(tmp_path)
     limits = [Threshold("one", name, 0.0, "because", at_least=3) for name in ("fast", "plain")]
     document.write([table(), table("two", error="it broke")], "2 cores", {"machine": "a new one"}, here, limits)
-    found = document.blocks(here.front.read_text())
+    found = document.blocks(document.read(here.front))
     assert found["fast"].splitlines()[2:] == [
         "| `one` | fast | 123 x | >= 200 | **missed** |", "| `two` | old | 7 s | <= 8 | met |"]
     assert found["large_runs"].splitlines()[2:] == ["| `two` | size | 9 GiB | <= 8 | **missed** |"]
     assert found["sure"].splitlines()[2:] == ["| `one` | 2026-01-02 | 3 | 0.50 |  | 2 |", "| `two` |  |  |  |  |  |"]
     assert found["environment"].splitlines()[2:] == ["| machine | a new one |", "| peers' environment | flwr 1 |"]
-    assert here.front.read_text().startswith("# Title\nBy hand.\n")
-    assert document.blocks(here.tables.read_text())["two"] == document.blocks(TEXT)["two"]     # it failed: the old one
+    assert document.read(here.front).startswith("# Title\nBy hand.\n")
+    assert document.blocks(document.read(here.tables))["two"] == document.blocks(TEXT)["two"]  # it failed: the old one
+
+
+def test_a_long_table_stands_apart_and_is_read_where_it_was(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.with_suffix("").mkdir()
+    (tmp_path / "page" / "old.csv").write_text("a\n1\n")
+    rows = "".join(f"| {number} | x \\| y, \"z\" |  |\n" for number in range(9))
+    text = f"# A\n\n<!-- one -->\n| n | [a](b.md) | |\n|---|---|---|\n{rows}\nBelow.\n<!-- end -->\n"
+    document.save(page, text)
+    assert page.read_text() == "# A\n\n<!-- one -->\n[Table of 9 rows](page/one.csv)\n\nBelow.\n<!-- end -->\n"
+    assert [file.name for file in (tmp_path / "page").iterdir()] == ["one.csv"]
+    assert (tmp_path / "page" / "one.csv").read_text().splitlines()[:2] == ["n,[a](b.md),", '0,"x | y, ""z""",']
+    assert document.read(page) == text
+    document.save(page, document.read(page), most_rows=9)
+    assert page.read_text() == text
 
 
 def test_a_load_above_half_a_core_is_called_busy() -> None:
@@ -128,7 +143,7 @@ def test_a_load_above_half_a_core_is_called_busy() -> None:
 
 
 def test_the_pages_have_a_place_for_every_benchmark_and_the_front_is_made_of_the_tables() -> None:
-    text, tables = (path.read_text() for path in (document.PAGES.front, document.PAGES.tables))
+    text, tables = map(document.read, (document.PAGES.front, document.PAGES.tables))
     assert {*suite.names(), suite.APART} == set(document.blocks(tables))
     assert text == document.front(text, tables, thresholds.load())
 
@@ -213,7 +228,7 @@ def test_a_benchmark_that_fails_loses_nothing_of_the_others(tmp_path: Path, caps
     here, file = pages(tmp_path), tmp_path / "figures.json"
     status = suite.run({"two": bad, "one": good}, 5, file, here, limits=[])
     assert status == 1
-    found = document.blocks(here.tables.read_text())
+    found = document.blocks(document.read(here.tables))
     assert found["one"].splitlines()[2] == "| **repeats** | 5.00 | x | >= 1.00 | met |  |"
     assert found["two"] == document.blocks(TEXT)["two"]
     kept = {one["name"]: one for one in json.loads(file.read_text())["tables"]}

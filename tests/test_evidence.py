@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import evidence, finished
+from benchmarks import document, evidence, finished
 from benchmarks.evidence import DOCS, TABLES, TIMINGS, block, filled, pages
 from emul.study import verify
 from emul.study.done import edits, found
@@ -51,7 +51,7 @@ def test_every_verdict_is_of_a_row_that_there_is_or_was(folder: Path) -> None:
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.stem)
 def test_a_page_says_how_old_its_rows_are(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
+    text = document.read(page)
     assert filled(page, text) == text, "make it anew: python -m benchmarks.evidence"
 
 

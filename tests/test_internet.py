@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from benchmarks import internet
+from benchmarks import document, internet
 from benchmarks.finished import swept
 from benchmarks.internet import TABLE_4, TABLE_6, Simulated, hours, ring_s, steps_off, utilisation
 from emul.learning.declared import declared
@@ -180,7 +180,7 @@ def test_seeds_are_averaged_and_a_map_names_all_that_win_with_one_of_them() -> N
 
 
 def test_the_page_says_what_its_rows_say() -> None:
-    page = internet.PAGE.read_text(encoding="utf-8")
+    page = document.read(internet.PAGE)
     found = pd.read_csv(internet.DATA) if internet.DATA.exists() else None
     assert internet.filled(page, found) == page, "make it anew: python -m benchmarks.internet"
 

@@ -7,7 +7,7 @@ import itertools
 import pandas as pd
 import pytest
 
-from benchmarks import moving, moving_grid
+from benchmarks import document, moving, moving_grid
 from emul.scenario import load
 
 
@@ -41,7 +41,7 @@ def test_a_mean_is_of_the_seeds_that_reached_the_target() -> None:
 
 
 def test_the_page_says_what_its_rows_say() -> None:
-    page = moving.PAGE.read_text(encoding="utf-8")
+    page = document.read(moving.PAGE)
     assert moving.filled(page, pd.read_csv(moving.DATA)) == page, "make it anew: python -m benchmarks.moving"
 
 
@@ -100,5 +100,5 @@ def test_a_run_that_ended_early_has_the_hours_of_the_rounds_that_it_had() -> Non
 
 
 def test_the_page_says_what_the_rows_of_the_grid_say() -> None:
-    page = moving_grid.PAGE.read_text(encoding="utf-8")
+    page = document.read(moving_grid.PAGE)
     assert moving_grid.filled(page, moving_grid.known()) == page, "make it anew: python -m benchmarks.moving_grid"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import document
 from benchmarks import mp_dp as page
 from benchmarks import mp_dp_attacks as privacy
 from benchmarks.ebs_cfl import read
@@ -58,7 +59,7 @@ def test_the_committed_table_has_finished_cells_of_the_scenarios_and_the_page_sa
         own = {row["key"] for row in rows if row["scenario"] == name.replace("_", "-")}
         assert own
         assert own <= asked_for
-    text = page.PAGE.read_text(encoding="utf-8")
+    text = document.read(page.PAGE)
     assert page.filled(text, rows, read(page.ATTACKS)) == text, "make it anew: python -m benchmarks.mp_dp"
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from benchmarks import document
 from benchmarks import ppfpl as page
 from benchmarks.ebs_cfl import read
 from emul import engine
@@ -63,7 +64,7 @@ def test_the_committed_table_has_the_cells_of_the_small_scenario() -> None:
 
 
 def test_the_page_says_what_the_table_of_cells_says() -> None:
-    text = page.PAGE.read_text(encoding="utf-8")
+    text = document.read(page.PAGE)
     assert page.filled(text, read(DONE), read(page.COSTS)) == text, "make it anew: python -m benchmarks.ppfpl"
 
 

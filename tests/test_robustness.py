@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from benchmarks import document
 from benchmarks.robustness import called, table
 from emul.scenario import load
 
@@ -31,6 +32,6 @@ def test_the_page_shows_the_runs_that_are_committed() -> None:
     assert scenario.sweep is not None
     assert set(found["attack"]) == {called(attacks) for attacks in scenario.sweep.grid["attacks"]}
     assert len(found) == len(scenario.sweep.grid["attacks"]) * len(scenario.schemes) * 3
-    page = (ROOT / "docs" / "robustness.md").read_text()
+    page = document.read(ROOT / "docs" / "robustness.md")
     for value in ("accuracy", "attack_success", "attackers_kept"):
         assert table(found, value) in page, value

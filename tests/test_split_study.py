@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from benchmarks import split
+from benchmarks import document, split
 from emul.network import build
 from emul.scenario import load
 
@@ -56,5 +56,5 @@ def test_a_mean_is_of_the_seeds_that_reached_the_target_and_says_how_many_did() 
 
 
 def test_the_page_says_what_its_rows_say() -> None:
-    page = split.PAGE.read_text(encoding="utf-8")
+    page = document.read(split.PAGE)
     assert split.filled(page, pd.read_csv(split.DATA)) == page, "make it anew: python -m benchmarks.split"

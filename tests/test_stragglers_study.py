@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from benchmarks import stragglers
+from benchmarks import document, stragglers
 
 ROOT = Path(__file__).resolve().parents[1]
 HOME = ROOT / "docs" / "studies"
@@ -29,7 +29,7 @@ def test_every_network_has_its_schemes_on_five_seeds(found: pd.DataFrame) -> Non
 @pytest.mark.release
 @pytest.mark.parametrize("page", sorted(HOME.glob("*.md")), ids=lambda page: page.stem)
 def test_the_tables_are_made_of_the_committed_runs(found: pd.DataFrame, page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
+    text = document.read(page)
     assert stragglers.filled(text, found) == text
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from benchmarks import document
 from benchmarks.common import ROOT
 from benchmarks.deployment import compare
 from benchmarks.deployment.cases import BEST, MODELS
@@ -286,9 +287,9 @@ def _made(predictions: pd.DataFrame) -> list[str]:
 
 def fill() -> None:
     """Rewrite the tables of the page."""
-    text = PAGE.read_text(encoding="utf-8")
+    text = document.read(PAGE)
     text = replaced(text, FIRST, table_of_predictions(HOME / "data"))
-    PAGE.write_text(replaced(text, MARKS, tables(HOME / "data")), encoding="utf-8")
+    document.save(PAGE, replaced(text, MARKS, tables(HOME / "data")))
 
 
 # --- figure ---------------------------------------------------------------------------------------------------------
