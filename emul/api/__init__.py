@@ -13,14 +13,12 @@ from emul.base.lazy import lazily
 from emul.scenario import Scenario
 
 if TYPE_CHECKING:
-    from emul.api.calls import Checked, Explained, check, explain, load_scenario, run
-    from emul.api.devices import check_device
+    from emul.api.calls import Checked, Explained, check, check_device, explain, load_scenario, run
     from emul.api.runs import Run, RunFailed, Runs, load_run
     from emul.api.studies import Study, StudyFailed, compare, load_study, suite, sweep
 else:
     __getattr__ = lazily(__name__, {
-        "calls": ("Checked", "Explained", "check", "explain", "load_scenario", "run"),
-        "devices": ("check_device",),
+        "calls": ("Checked", "Explained", "check", "check_device", "explain", "load_scenario", "run"),
         "runs": ("Run", "RunFailed", "Runs", "load_run"),
         "studies": ("Study", "StudyFailed", "compare", "load_study", "suite", "sweep")})
 

@@ -1,4 +1,4 @@
-"""`emul.run`, `check` and `explain`: one scenario."""
+"""`emul.run`, `check`, `explain` and `check_device`: one scenario."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from emul import engine
 from emul import scenario as scenarios
 from emul.api import costs, html
-from emul.api.arguments import plain, require
-from emul.api.asked import Names, listed, loaded, only
+from emul.api.arguments import Names, listed, loaded, only, plain, require
 from emul.base.errors import NetworkError, Problem, ScenarioError
 from emul.base.names import by_kind
 from emul.base.units import size_bytes
+from emul.learning.smoke import Smoke, smoke
 from emul.network.reachability import cut_off
 from emul.roles.costs import HOW_TO_PRICE
 from emul.scenario import Given, Scenario, label_of
@@ -168,3 +168,27 @@ def explain(scenario: Given, *, scheme: str | None = None, size: str = "1 MB", w
     document = preview.explain(loaded(scenario, set, seed, plugins), size_bytes(size), scheme, listed(plugins),
                                plain(workers))
     return Explained(document, list(preview.notes(document)))
+
+
+def check_device(device: str = "cuda", scenario: Given | None = None, *, set: Mapping[str, object] = {},
+                 seed: int | None = None, plugins: Names = ()) -> Smoke:
+    """Train, train clients as one, and evaluate, on the CPU and on a device, as `emul check --device` does.
+
+    device: cpu, cuda or such as cuda:1. scenario: whose task is tried; None: a small one that needs no data. Raises
+    DeviceError, which says why there is no such GPU, and ScenarioError.
+    """
+    require(device=device, set=set, plugins=plugins)
+    if scenario is None:
+        return tried(device)
+    require(scenario=scenario)
+    return tried(device, loaded(scenario, set, seed, plugins), listed(plugins))
+
+
+def tried(device: str, plan: Scenario | None = None, plugins: Sequence[str] = ()) -> Smoke:
+    """Of a loaded scenario the task, with its clients and its seed. Raises DeviceError, ScenarioError: it has none."""
+    if plan is None:
+        return smoke(device)
+    setup = engine.wire(plan, *plan.schemes[0], plugins=plugins).setups[0]
+    if setup.task is None:
+        raise ScenarioError(str(plan.path or plan.name), [Problem("task", "missing", "is needed to try a device with")])
+    return smoke(device, setup.task, setup.holders, setup.seed, plugins)

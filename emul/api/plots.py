@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -39,18 +40,19 @@ def chart(figure: Figure) -> alt.TopLevelMixin:
     return found
 
 
-class _Learning:
+class _Learning(ABC):
     """Curves of what was observed; `curves` has series, seed, round, virtual_s, mb and values."""
 
     @property
+    @abstractmethod
     def curves(self) -> pd.DataFrame:
         """The table that the curves are drawn from."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def _of(self) -> str:
         """The kind of the accuracy, in words; "": the series say it, or nobody knows."""
-        raise NotImplementedError
+
     def accuracy(self, against: Against = "time") -> alt.TopLevelMixin:
         """Accuracy after each round, against virtual time, bytes sent until then, or rounds. Raises NothingToPlot."""
         return self._drawn(f"accuracy-{_key(against)}")

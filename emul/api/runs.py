@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from emul import scenario as scenarios
 from emul.api import html
-from emul.api.arguments import require
-from emul.api.asked import Names, listed
+from emul.api.arguments import Names, listed, require
 from emul.base.errors import EmulError
 from emul.base.extras import optional
 from emul.engine import Result

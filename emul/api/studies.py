@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from emul.api import html
-from emul.api.arguments import plain, require
-from emul.api.asked import Names, edits, grid_of, listed, refresh, seeds_of
+from emul.api.arguments import Names, edits, grid_of, listed, plain, refresh, require, seeds_of
 from emul.api.runs import Run, load_run
 from emul.base.errors import EmulError
 from emul.base.extras import optional

@@ -175,7 +175,7 @@ def check(scenario: Annotated[Path | None, typer.Argument(metavar="[SCENARIO]", 
 
 
 def _try(device: str, plan: Scenario | None, plugins: Sequence[str]) -> None:
-    from emul.api.devices import tried
+    from emul.api.calls import tried
     from emul.learning.device import DeviceError
 
     try:
