@@ -91,9 +91,10 @@ PROBES = {
 
 
 @contextmanager
-def trees(revision: str, own: bool = False) -> Iterator[tuple[Path, Path]]:
+def trees(revision: str, own: bool = False, docs: bool = False) -> Iterator[tuple[Path, Path]]:
     """(the revision's `emul` beside the benchmarks of this tree, or its `own`; a copy of this tree as it is now)."""
-    packed = subprocess.check_output(["git", "archive", revision, "emul", *(["benchmarks"] if own else [])], cwd=ROOT)
+    packed = subprocess.check_output(["git", "archive", revision, "emul", *(["benchmarks"] if own else []),
+                                      *(["docs"] if docs else [])], cwd=ROOT)
     with tempfile.TemporaryDirectory() as folder:
         before, now = Path(folder, "before"), Path(folder, "now")
         with tarfile.open(fileobj=io.BytesIO(packed)) as tar:

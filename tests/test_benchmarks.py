@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import json
 import os
@@ -22,6 +23,7 @@ from benchmarks import (
     bench_wire,
     common,
     document,
+    house,
     suite,
     thresholds,
 )
@@ -346,3 +348,24 @@ def test_the_runs_that_benchmarks_wire_themselves_can_be_made(capsys: pytest.Cap
     for probe in (bench_kernel.parts_probe, bench_kernel.table_probe):
         probe(100, 5000)
         assert json.loads(capsys.readouterr().out)
+
+
+def test_the_count_of_the_house_is_right_on_a_small_one(tmp_path: Path) -> None:
+    sources = {
+        "__init__": "", "top": '"""Said."""\nfrom emul.part import a\n\n\ndef f():\n    return a._twice()\n',
+        "part/__init__": "", "part/a": "# why\nimport emul.part.b\n\n\ndef _once():\n    return _once()\n",
+        "part/b": "from emul.part.a import _once\n\n\ndef g():\n    _once(_twice, _twice)\n\n\ndef _twice(): ...\n"}
+    for name, text in sources.items():
+        path = tmp_path / "emul" / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    found = house.modules(tmp_path / "emul")
+    graph = house.imports(found)
+    a, b, top = "emul.part.a", "emul.part.b", "emul.top"
+    assert set(graph.edges) == {(top, a), (a, b), (b, a)}
+    assert house.floors(graph) == {"emul": 1, "emul.part": 1, a: 1, b: 1, top: 2}
+    assert [list(house.called_once(tree)) for _, tree in found.values()] == [[], [], [], [], []]
+    assert list(house.called_once(ast.parse("def _f():\n    return _f()\ndef g():\n    _f()\n"))) == ["_f"]
+    assert house.lines(found) == {"docstrings": 1, "imports": 3, "comments": 1, "blank": 8, "code": 7}
+    walk = ["top.py", "part/a.py", "part/a.py", "top.py", "part/__init__.py"]
+    assert house.stays(walk, house.floors(graph)) == (4, 1)

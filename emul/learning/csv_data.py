@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from emul.base import tables
+from emul.base.plain import PlainMapping
 from emul.base.streams import generator
 from emul.learning.dataset import DataError
 from emul.learning.names import unknown
@@ -60,7 +61,7 @@ def missing(spec: Mapping[str, object]) -> str | None:
     return None
 
 
-def read(spec: Mapping[str, Any], notes: list[str] | None = None) -> Arrays:
+def read(spec: PlainMapping, notes: list[str] | None = None) -> Arrays:
     """The arrays of `{"set": "csv", "directory": path, "y": column, ...}`.
 
     Columns of numbers are standardised by the training rows, unless the spec says `normalise`; one of texts becomes a

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from emul.base.errors import EmulError
+from emul.base.plain import PlainMapping
 from emul.store import KeyMaker
 
 PARTS = ("train_x", "train_y", "test_x", "test_y")
@@ -129,7 +130,7 @@ def views(arrays: Mapping[str, object]) -> dict[str, Any]:
     return {part: mapped(view, arrays[part]) for part in PARTS}
 
 
-def levels_of(name: str, spec: Mapping[str, Any], arrays: Mapping[str, Any], mean: Level, std: Level,
+def levels_of(name: str, spec: PlainMapping, arrays: Mapping[str, Any], mean: Level, std: Level,
               ) -> tuple[Level, Level]:
     """Mean and standard deviation that the scenario says, or else those given. Raises DataError."""
     normalise = {"mean": mean, "std": std} | (spec.get("normalise") or {})

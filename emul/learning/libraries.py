@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from emul.base.plain import PlainMapping
 from emul.learning.dataset import DataError
 
 HUGGINGFACE, TORCHVISION = "huggingface", "torchvision"
@@ -26,7 +27,7 @@ _SPLITS = "dataset_dict.json"           # a folder with this file is a DatasetDi
 Arrays = dict[str, Any]
 
 
-def read(spec: Mapping[str, Any]) -> Arrays:
+def read(spec: PlainMapping) -> Arrays:
     """The arrays of `{"set": "huggingface" or "torchvision", "directory": path, ...}`. Raises DataError."""
     if reason := missing(spec):
         raise DataError(reason)
@@ -56,7 +57,7 @@ _WHAT = {"y": "the column of targets", "name": "a class of torchvision.datasets"
 
 # --- Hugging Face -------------------------------------------------------------------------------------------------
 
-def _huggingface(spec: Mapping[str, Any]) -> Arrays:
+def _huggingface(spec: PlainMapping) -> Arrays:
     library = _library("datasets", "load_from_disk", HUGGINGFACE)
     folder = Path(spec["directory"]).expanduser()
     try:
@@ -105,7 +106,7 @@ def _each(inputs: Any) -> Iterable[np.ndarray]:
 
 # --- torchvision --------------------------------------------------------------------------------------------------
 
-def _torchvision(spec: Mapping[str, Any]) -> Arrays:
+def _torchvision(spec: PlainMapping) -> Arrays:
     library = _library("torchvision.datasets", "VisionDataset", TORCHVISION)
     sets = [name for name, each in vars(library).items() if inspect.isclass(each)
             and issubclass(each, library.VisionDataset) and each is not library.VisionDataset]
@@ -124,7 +125,7 @@ def _torchvision(spec: Mapping[str, Any]) -> Arrays:
     return arrays
 
 
-def _part_key(made: Any, options: Mapping[str, Any]) -> str:
+def _part_key(made: Any, options: PlainMapping) -> str:
     """The argument that tells a class which part to load: `train` or `split`."""
     takes = inspect.signature(made).parameters
     if "train" in takes or "split" in options:          # EMNIST has both, and says `train` in **kwargs
@@ -191,4 +192,4 @@ def _line(error: Exception) -> str:
     return " ".join(str(error).split())[:200]
 
 
-_READERS: dict[str, Callable[[Mapping[str, Any]], Arrays]] = {HUGGINGFACE: _huggingface, TORCHVISION: _torchvision}
+_READERS: dict[str, Callable[[PlainMapping], Arrays]] = {HUGGINGFACE: _huggingface, TORCHVISION: _torchvision}

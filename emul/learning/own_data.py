@@ -38,7 +38,7 @@ def load(name: str, spec: PlainMapping, plugins: Sequence[str] = ()) -> DataSet 
     return made(name, spec, make(spec))
 
 
-def made(name: str, spec: PlainMapping, given: Any, notes: Sequence[str] = ()) -> DataSet:
+def made(name: str, spec: PlainMapping, given: object, notes: Sequence[str] = ()) -> DataSet:
     """The data set of arrays by name, checked. notes: what is to be told of it. Raises DataError."""
     if not isinstance(given, Mapping):
         raise DataError(f'data set "{name}": expected a dict with {", ".join(PARTS)}, found {type(given).__name__}')

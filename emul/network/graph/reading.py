@@ -41,7 +41,7 @@ def text_of(raw: bytes, what: str) -> tuple[str, list[Problem]]:
         return "", [Problem("", f"byte {error.start}", f"is no UTF-8: expected a {what} file")]
 
 
-def add_edge(graph: nx.Graph, source: object, target: object, data: dict[Any, Any], line: int | str) -> None:
+def add_edge(graph: nx.Graph, source: object, target: object, data: dict[str, object], line: int | str) -> None:
     """One edge more, whatever is there between the two. line: or the place, in a file that is no lines."""
     key = graph.add_edge(source, target)
     graph.edges[source, target, key].update(
