@@ -27,7 +27,7 @@ FAST, LARGE, SURE, ENVIRONMENT = "fast", "large_runs", "sure", "environment"
 SIZES = {"kB", "MB", "GiB"}             # a headline in one of these says how large something is
 POPULATIONS = {"large", "untrained"}    # and so do all of these benchmarks
 BUSY = 0.5                              # load before a benchmark, above which its wall times say little
-MOST_ROWS = 8                           # of a table that stays in its page: a reader takes it in at a glance
+MOST_WORDS = 100                        # of a table that stays in its page: a reader takes it in at a glance
 _APART = re.compile(r"^\[Table of \d+ rows\]\(([\w/.-]+\.csv)\)$", re.MULTILINE)
 _TABLE = re.compile(r"(?:^\|.*\n?)+", re.MULTILINE)
 _CELLS = re.compile(r"(?<!\\)\|")
@@ -98,13 +98,13 @@ def apart(text: str) -> list[str]:
     return _APART.findall(text)
 
 
-def save(page: Path, text: str, most_rows: int = MOST_ROWS) -> None:
-    """Write the text of a page. Tables of its blocks with more rows go into files of their own."""
+def save(page: Path, text: str, most_words: int = MOST_WORDS) -> None:
+    """Write the text of a page. Tables of its blocks with more words go into files of their own."""
     files: dict[str, str] = {}
 
     def put(name: str, table: str) -> str:
         lines = table.splitlines()
-        if len(lines) - 2 <= most_rows:
+        if len(table.replace("|", " ").split()) <= most_words:
             return table
         file = f"{name}.csv" if f"{name}.csv" not in files else f"{name}-{len(files)}.csv"
         files[file] = _csv(lines)
@@ -201,5 +201,5 @@ def write(tables: list[Table], machine: str, rows: Mapping[str, str], pages: Pag
             text = replaced(text, table.name, generated(table, machine))
     head = read(pages.front)
     head = replaced(head, ENVIRONMENT, environment(head, rows))
-    save(pages.tables, text, most_rows=0)
+    save(pages.tables, text, most_words=0)
     save(pages.front, front(head, text, limits))

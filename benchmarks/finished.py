@@ -51,9 +51,9 @@ def curve(rounds: Iterable[int], accuracies: Iterable[float]) -> str:
 
 
 def markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """A table."""
+    """A table. An empty head is one space, as the pages written by hand have it."""
     shown = [f"| {' | '.join(line)} |" for line in lines]
-    return "\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|", *shown])
+    return "\n".join([f"| {' | '.join(head)} |".replace("|  |", "| |"), "|---" * len(head) + "|", *shown])
 
 
 def run(rows: Sequence[Row]) -> str:

@@ -128,14 +128,14 @@ def test_a_long_table_stands_apart_and_is_read_where_it_was(tmp_path: Path) -> N
     page = tmp_path / "page.md"
     page.with_suffix("").mkdir()
     (tmp_path / "page" / "old.csv").write_text("a\n1\n")
-    rows = "".join(f"| {number} | x \\| y, \"z\" |  |\n" for number in range(9))
+    rows = "".join(f"| {number} | x \\| y, \"z\" |  |\n" for number in range(30))
     text = f"# A\n\n<!-- one -->\n| n | [a](b.md) | |\n|---|---|---|\n{rows}\nBelow.\n<!-- end -->\n"
     document.save(page, text)
-    assert page.read_text() == "# A\n\n<!-- one -->\n[Table of 9 rows](page/one.csv)\n\nBelow.\n<!-- end -->\n"
+    assert page.read_text() == "# A\n\n<!-- one -->\n[Table of 30 rows](page/one.csv)\n\nBelow.\n<!-- end -->\n"
     assert [file.name for file in (tmp_path / "page").iterdir()] == ["one.csv"]
     assert (tmp_path / "page" / "one.csv").read_text().splitlines()[:2] == ["n,[a](b.md),", '0,"x | y, ""z""",']
     assert document.read(page) == text
-    document.save(page, document.read(page), most_rows=9)
+    document.save(page, document.read(page), most_words=200)
     assert page.read_text() == text
 
 

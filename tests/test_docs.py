@@ -14,6 +14,7 @@ import pytest
 from typer.main import get_command
 
 import emul.protocols
+from benchmarks.document import read
 from emul import engine
 from emul.base import rows
 from emul.base.errors import ScenarioError
@@ -60,7 +61,8 @@ DECISIONS = [name for name in DOCUMENTS if name.startswith("docs/decisions/") an
 
 
 def text(name: str) -> str:
-    return (ROOT / name).read_text(encoding="utf-8")
+    """The page with its tables, those that stand apart included."""
+    return read(ROOT / name)
 
 
 def blocks(name: str, language: str) -> list[str]:
