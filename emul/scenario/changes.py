@@ -69,13 +69,9 @@ def changes(scenario: Scenario, network: Network, names: Sequence[str], idle: Se
             maker.add_absence(f"groups[{number}]", group.absence)
     if maker.problems:
         raise ScenarioError(str(scenario.path or scenario.name), maker.problems)
-    placed = sorted([*maker.placed, *maker.link_changes()], key=_place)
+    placed = sorted([*maker.placed, *maker.link_changes()], key=lambda one: one[0])
     return Changes([fault for _, fault in placed], maker.streams(), maker.slowdowns(), maker.dropouts,
                     dict(sorted(maker.rounds.items())), maker.warnings, maker.ignored)
-
-
-def _place(placed: tuple[int, Fault]) -> int:
-    return placed[0]
 
 
 @dataclass(frozen=True)

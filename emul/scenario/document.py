@@ -20,7 +20,7 @@ from emul.base.plain import PlainDict, PlainMapping
 from emul.scenario.attacks import AttackRule
 from emul.scenario.devices import DevicesRule
 from emul.scenario.faults import FaultRule, NodeRule
-from emul.scenario.groups import ClientGroupRule, distinct
+from emul.scenario.groups import ClientGroupRule, distinct_groups
 from emul.scenario.links import LinkSection
 from emul.scenario.radio import MediumRule, RadioRule
 from emul.scenario.running import (
@@ -39,7 +39,6 @@ from emul.scenario.sections import (
     Section,
     Seed,
     Text,
-    findings,
     one_of,
 )
 from emul.scenario.task import task_section
@@ -48,13 +47,6 @@ from emul.scenario.traffic import TrafficRule, distinct_names
 from emul.scenario.wording import MISSING, Finding, Path, nearest, shown
 
 VERSION = 1
-
-
-def _groups(value: list[ClientGroupRule]) -> list[ClientGroupRule]:
-    found = distinct(value)
-    if found:
-        raise findings(found)
-    return value
 
 
 def _version(value: object) -> int:
@@ -81,7 +73,7 @@ class Document(Section):
     media: dict[Text, MediumRule] = Field(default={})
     radio: RadioRule | None = None
     contacts: ContactsRule | None = None
-    groups: Annotated[list[ClientGroupRule], AfterValidator(_groups)] = Field(default=[])
+    groups: Annotated[list[ClientGroupRule], AfterValidator(distinct_groups)] = Field(default=[])
     nodes: list[NodeRule] = Field(default=[])
     devices: DevicesRule | None = None
     faults: list[FaultRule] = Field(default=[])
@@ -151,7 +143,8 @@ def _findings_of(item: ErrorDetails) -> Iterator[Finding]:
         yield path, MISSING, "is required"
     elif kind == "extra_forbidden":
         model = _model_at(path[:-1])
-        yield path, shown(value), "unknown key" + (nearest(str(path[-1]), _keys(model)) if model else "")
+        yield path, shown(value), "unknown key" + (nearest(
+            str(path[-1]), [info.alias or key for key, info in model.model_fields.items()]) if model else "")
     elif kind == "value_error":
         yield path, shown(value), str(item["ctx"]["error"])
     elif kind == "too_short":
@@ -165,10 +158,6 @@ def _value_at(value: object, path: Path) -> object:
     for step in path:
         value = value.get(step) if isinstance(value, dict) else None
     return value
-
-
-def _keys(model: type[BaseModel]) -> list[str]:
-    return [info.alias or key for key, info in model.model_fields.items()]
 
 
 def _model_at(path: Path) -> type[BaseModel] | None:

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from emul.base.errors import Problem
-from emul.base.files import read_text
 from emul.scenario.links import BANDWIDTH_NAMES
-from emul.scenario.source import MAX_CHARACTERS, Source, read
+from emul.scenario.source import Source, read, text_of
 from emul.scenario.wording import Path as Place
 from emul.scenario.wording import nearest, place, scenario_error, shown
 
@@ -199,14 +198,6 @@ _FILES = {"topology": ("file", "stations", "tle"), "links": ("file", "trace"), "
           "devices": ("table", "links"), "network": ("replay",), "task": ("directory",)}
 
 
-def text_of(file: Path, name: str) -> str:
-    """The text of a scenario file. Raises ScenarioError."""
-    try:
-        return read_text(file, 4 * MAX_CHARACTERS + 4)
-    except OSError as error:
-        raise scenario_error(name, [Problem("", "", error.strerror or "unreadable")]) from None
-
-
 def extended(source: Source, name: str, folder: Path, chain: tuple[Path, ...] = ()) -> Source:
     """The source on top of the file that it extends, if it extends one, and that on top of its own.
 
@@ -221,7 +212,9 @@ def extended(source: Source, name: str, folder: Path, chain: tuple[Path, ...] = 
         source.problem((EXTENDS,), shown(below), wrong)
         raise scenario_error(name, source.problems)
     file = _absolute(below, folder)
-    low = extended(part(file, os.path.relpath(file, _start(name, folder))), name, file.parent, (*chain, file))
+    # names in errors are relative to the folder from which the user named the first file
+    shown_as = os.path.relpath(file, folder if os.path.isabs(name) else Path.cwd())
+    low = extended(part(file, shown_as), name, file.parent, (*chain, file))
     return merged(low, source)
 
 
@@ -246,11 +239,6 @@ def overlaid(source: Source, file: Path) -> Source:
         above.problem((EXTENDS,), shown(above.tree[EXTENDS]), "cannot be used in a file that is set on top of another")
         raise scenario_error(str(file), above.problems)
     return merged(source, above)
-
-
-def _start(name: str, folder: Path) -> Path:
-    """The folder to which file names in errors are relative: the one from which the user named the first file."""
-    return Path.cwd() if not os.path.isabs(name) else folder
 
 
 def _wrong(below: object, folder: Path, chain: tuple[Path, ...]) -> str:

@@ -38,6 +38,7 @@ from emul.scenario.sections import (
     Section,
     Text,
     Weights,
+    findings,
     given,
     plain_weights,
     without_none,
@@ -150,11 +151,14 @@ class ClientGroupRule(Section):
         return found
 
 
-def distinct(groups: list[ClientGroupRule]) -> list[Finding]:
-    """Groups that are called as one before them."""
+def distinct_groups(groups: list[ClientGroupRule]) -> list[ClientGroupRule]:
+    """The groups. Raises where one is called as one before it."""
     first: dict[str, int] = {}
-    return [((i, "name"), group.name, f"groups[{first[group.name]}] is called so already")
-            for i, group in enumerate(groups) if first.setdefault(group.name, i) != i]
+    wrong: list[Finding] = [((i, "name"), group.name, f"groups[{first[group.name]}] is called so already")
+                            for i, group in enumerate(groups) if first.setdefault(group.name, i) != i]
+    if wrong:
+        raise findings(wrong)
+    return groups
 
 
 # --- conversion -----------------------------------------------------------------------------------------------------

@@ -17,10 +17,10 @@ from emul.base.plain import PlainMapping
 from emul.network.models.contacts import ContactSpec
 from emul.scenario.checks import check_world
 from emul.scenario.document import validated
-from emul.scenario.edits import Edit, edited, text_of
+from emul.scenario.edits import Edit, edited
 from emul.scenario.scenario import Scenario, converted
 from emul.scenario.sections import SoundParts
-from emul.scenario.source import Source, of_values, read
+from emul.scenario.source import Source, of_values, read, text_of
 from emul.scenario.wording import Verdicts, scenario_error
 
 Given = str | os.PathLike[str] | PlainMapping | Scenario            # the sources of a scenario

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from emul.base.errors import NetworkError, Problem, ScenarioError
@@ -21,7 +21,6 @@ from emul.network.models import contacts, latency, outages, radiofiles, traces
 from emul.network.models.background import OnOffRate, Traffic, WalkRate
 from emul.network.models.churn import read_availability
 from emul.network.models.contacts import ContactSpec
-from emul.network.models.radiofiles import RadioSpec
 from emul.network.rules import MARK
 from emul.scenario.churn import Availability, Churn
 from emul.scenario.devices import Devices, equipment, unknown_devices, unknown_links, unknown_to
@@ -48,8 +47,7 @@ def check_network(parts: SoundParts, tree: PlainMapping,
     checked.found += unsound
     parts = {**parts, "groups": groups, "devices": equipment(parts.get("devices"), groups)}
     if all(key in parts for key in ("topology", "link_rules", "media", "radio")):
-        unsound = [*_files(parts["link_rules"]), *_traces_of_traffic(parts.get("traffic", [])),
-                   *_plan(parts.get("contacts")), *_unknown_media(parts), *_radio_files(parts.get("radio"))]
+        unsound = list(_files(parts))
         if not unsound:
             network, unsound = _built(parts)
         checked.found += unsound
@@ -69,7 +67,7 @@ def check_network(parts: SoundParts, tree: PlainMapping,
     if "compute" in parts and parts["compute"].trace is not None:
         given = devices is not None or any(group.device for group in groups)
         checked.found += _cost_trace(parts, given, None if network is None else network.names, checked.warnings)
-    checked.found += _schedules(parts.get("faults", []), tree)
+    checked.found += _schedules((("faults", i), fault) for i, fault in _absences(parts.get("faults", []), tree))
     checked.found += _too_many_changes(parts)
     return network, parts, checked
 
@@ -145,9 +143,9 @@ def _whole_losses(devices: Devices, network: Network) -> list[str]:
 
 # --- topology and links ---------------------------------------------------------------------------------------------
 
-def _files(rules: Sequence[LinkRule]) -> Iterator[Finding]:
-    """The files that rules name, where they are named."""
-    for i, rule in enumerate(rules):
+def _files(parts: SoundParts) -> Iterator[Finding]:
+    """What links, traffic, contacts and radio name beside nodes, files and media, where it is named."""
+    for i, rule in enumerate(parts["link_rules"]):
         found: list[tuple[str, tuple[str, str, str] | None]] = []
         if isinstance(rule.outage, outages.LossTraceSpec):
             found.append(("outage", outages.problem(rule.outage)))
@@ -158,6 +156,14 @@ def _files(rules: Sequence[LinkRule]) -> Iterator[Finding]:
         for key, wrong in found:
             if wrong is not None:
                 yield ("links", i, key, wrong[0]), wrong[1], wrong[2]
+    for i, entry in enumerate(parts.get("traffic", [])):
+        wrong = traces.problem(entry.rate) if isinstance(entry.rate, traces.TraceSpec) else None
+        if wrong is not None:
+            yield ("traffic", i, "rate", wrong[0]), wrong[1], wrong[2]
+    yield from _plan(parts.get("contacts"))
+    yield from _unknown_media(parts)
+    for below, written, expected in () if parts["radio"] is None else radiofiles.problems(parts["radio"]):
+        yield ("radio", *below), written, expected
 
 
 def _unknown_media(parts: SoundParts) -> Iterator[Finding]:
@@ -169,20 +175,6 @@ def _unknown_media(parts: SoundParts) -> Iterator[Finding]:
         if rule.medium is not None and rule.medium not in known:
             yield ("links", i, "medium"), shown(rule.medium), "unknown medium" + (
                 nearest(rule.medium, known) or "; expected media: {NAME: {efficiency: ...}} with it")
-
-
-def _radio_files(spec: RadioSpec | None) -> Iterator[Finding]:
-    """The files that `radio` names, line by line."""
-    for below, found, expected in () if spec is None else radiofiles.problems(spec):
-        yield ("radio", *below), found, expected
-
-
-def _traces_of_traffic(entries: Sequence[Traffic]) -> Iterator[Finding]:
-    """The files that background traffic names."""
-    for i, entry in enumerate(entries):
-        wrong = traces.problem(entry.rate) if isinstance(entry.rate, traces.TraceSpec) else None
-        if wrong is not None:
-            yield ("traffic", i, "rate", wrong[0]), wrong[1], wrong[2]
 
 
 def _plan(spec: ContactSpec | None) -> list[Finding]:
@@ -377,24 +369,33 @@ def _beyond(parts: SoundParts) -> list[str]:
     return [f"stop.virtual_time: contacts end after {span} (topology.constellation.for): then nothing is carried"]
 
 
-def _schedules(faults: Sequence[object], tree: PlainMapping) -> Iterator[Finding]:
-    """Problems of the files of availability, where they are named."""
+def _absences(faults: Sequence[object], tree: PlainMapping) -> Iterator[tuple[int, object]]:
+    """(place in the file, fault) of those whose times are in a file: an entry may stand for several faults, so that
+    the places of both differ."""
     chosen = [fault for fault in faults if isinstance(fault, Availability)]
-    if not chosen:
-        return
-    places = [i for i, entry in enumerate(tree["faults"]) if (entry.get("availability") or {}).get("file")]
-    for i, fault in zip(places, chosen, strict=True):
-        try:
-            read_availability(fault.file, fault.period_ns)
-        except ScenarioError as error:
-            yield ("faults", i, "availability", "file"), *in_short(error)
+    if chosen:
+        yield from zip((i for i, entry in enumerate(tree["faults"]) if (entry.get("availability") or {}).get("file")),
+                       chosen, strict=True)
+
+
+def _schedules(absences: Iterable[tuple[Path, object]]) -> Iterator[Finding]:
+    """Problems of the files of availability, below the places where they are named."""
+    for path, absence in absences:
+        if isinstance(absence, Availability):
+            try:
+                read_availability(absence.file, absence.period_ns)
+            except ScenarioError as error:
+                yield (*path, "availability", "file"), *in_short(error)
 
 
 # ---- groups ----
 
 def sound_groups(groups: Sequence[ClientGroup], devices: Devices | None) -> tuple[list[ClientGroup], list[Finding]]:
     """The groups, those whose device or link is in no table without these; and what is wrong with them."""
-    own, sound, found = devices or Devices(()), [], list(_group_schedules(groups))
+    if not groups:                              # then nobody asks for the tables, which take a while to read
+        return [], []
+    own, sound, found = devices or Devices(()), [], list(_schedules(
+        (("groups", i), group.absence) for i, group in enumerate(groups)))
     try:
         known, links = own.devices(), own.known_links()
     except ScenarioError:                       # told of `devices`, which names the table
@@ -412,16 +413,6 @@ def sound_groups(groups: Sequence[ClientGroup], devices: Devices | None) -> tupl
         sound.append(replace(group, device=None if bad_devices else group.device,
                              link=None if bad_links else group.link))
     return sound, found
-
-
-def _group_schedules(groups: Sequence[ClientGroup]) -> Iterator[Finding]:
-    """Problems of the files of availability of groups."""
-    for i, group in enumerate(groups):
-        if isinstance(group.absence, Availability):
-            try:
-                read_availability(group.absence.file, group.absence.period_ns)
-            except ScenarioError as error:
-                yield ("groups", i, "availability", "file"), *in_short(error)
 
 
 def lacking(groups: Sequence[ClientGroup], network: Network) -> tuple[list[Finding], list[str]]:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from emul.base.errors import Problem, ScenarioError
+from emul.base.errors import Problem
 from emul.base.plain import PlainDict, PlainMapping
 from emul.base.streams import generator
 from emul.network import Network
@@ -56,7 +56,8 @@ def place(scheme: AnyScheme, params: object, entry: PlainMapping, network: Netwo
     """The nodes of a scheme on a network. Raises ScenarioError with everything that is wrong with its places."""
     placed, found = placed_or_wrong(scheme, params, entry, network)
     if placed is None:
-        raise _error(scheme.name, found)
+        raise scenario_error(f"scheme {scheme.name}", [
+            Problem(place_of(path), value, expected) for path, value, expected in found])
     return placed
 
 
@@ -183,8 +184,3 @@ def _chosen(rule: NodeSpeed, number: int, seed: int, network: Network) -> list[i
 def chart_for(scheme: Scheme[object], params: object, network: Network, placed: Placed) -> PlainDict | None:
     """The topology as the roles of a scheme know it under these parameters; None: they do not."""
     return chart(network, placed.vertices) if scheme.knows(params) else None
-
-
-def _error(scheme: str, found: Sequence[Finding]) -> ScenarioError:
-    return scenario_error(f"scheme {scheme}", [Problem(place_of(path), value, said) for path, value, said in found])
-

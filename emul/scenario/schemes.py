@@ -112,12 +112,9 @@ def with_labels(entries: list[dict[str, object]]) -> list[dict[str, object]]:
     wrong = list(_not_distinct(entries, labels))
     if wrong:
         raise findings(wrong)
-    return [{**entry, LABEL: label} if label != entry["name"] else _without_label(entry)
+    return [{**entry, LABEL: label} if label != entry["name"] else
+            {key: value for key, value in entry.items() if key != LABEL}
             for entry, label in zip(entries, labels, strict=True)]
-
-
-def _without_label(entry: dict[str, object]) -> dict[str, object]:
-    return {key: value for key, value in entry.items() if key != LABEL}
 
 
 def _sound(label: object) -> bool:

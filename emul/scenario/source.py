@@ -8,6 +8,7 @@ constructed or multiplied by a file and no value silently replaces another.
 from __future__ import annotations
 
 import os
+import pathlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,7 +20,8 @@ from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEv
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from emul.base.errors import Problem
-from emul.scenario.wording import Path, place, shown, suffix
+from emul.base.files import read_text
+from emul.scenario.wording import Path, place, scenario_error, shown, suffix
 
 MAX_CHARACTERS = 1_000_000
 MAX_EVENTS = 100_000                # parsed at 40,000 a second
@@ -54,6 +56,14 @@ class Source:
             if head in self.lines:
                 return Problem(place(path), found, expected, self.lines[head], self.files.get(head, ""))
         return Problem(place(path), found, expected)
+
+
+def text_of(file: pathlib.Path, name: str) -> str:
+    """The text of a scenario file. Raises ScenarioError."""
+    try:
+        return read_text(file, 4 * MAX_CHARACTERS + 4)
+    except OSError as error:
+        raise scenario_error(name, [Problem("", "", error.strerror or "unreadable")]) from None
 
 
 def of_values(value: object) -> Source:

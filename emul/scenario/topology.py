@@ -325,8 +325,12 @@ def topology_document(spec: TopologySpec) -> dict[str, object]:
         repeated=spec.repeated, forward=spec.forward,
         clients=spec.clients, servers=servers, peers=spec.peers, **spec.sizes,
         extent=None if spec.extent_km is None else format_length(spec.extent_km), roles=roles or None,
-        latency=None if spec.latency is None else _distance(spec.latency),
-        capacity=None if spec.capacity is None else _capacity(spec.capacity))
+        latency=None if spec.latency is None else {
+            "per_km": duration_text(spec.latency.per_km_ns), "stretch": spec.latency.stretch,
+            "least": duration_text(spec.latency.least_ns)},
+        capacity=None if spec.capacity is None else without_none(
+            default=_bandwidth(spec.capacity.default_bps), by=spec.capacity.by,
+            unit=_bandwidth(spec.capacity.unit_bps)))
 
 
 def _measured_document(spec: Measured | None) -> object:
@@ -341,44 +345,27 @@ def _role(rule: RoleRule) -> dict[str, object]:
                                                         bandwidth=_bandwidth(access.bandwidth_bps)))
 
 
-def _distance(rule: Distance) -> dict[str, object]:
-    return {"per_km": duration_text(rule.per_km_ns), "stretch": rule.stretch, "least": duration_text(rule.least_ns)}
-
-
-def _capacity(rule: Capacity) -> dict[str, object]:
-    return without_none(default=_bandwidth(rule.default_bps), by=rule.by, unit=_bandwidth(rule.unit_bps))
-
-
 def _bandwidth(bps: object) -> object:
     return format_bandwidth(bps) if isinstance(bps, int) else bps
 
 
 # ---- contacts ----
 
-def _gap(value: object) -> str:
-    if value not in GAPS:
-        raise ValueError(f"expected one of {', '.join(GAPS)}")
-    return str(value)
-
-
-def _routes(value: object) -> str:
-    if value not in ROUTINGS:
-        raise ValueError(f"expected one of {', '.join(ROUTINGS)}")
-    return str(value)
-
-
-def _format(value: object) -> str:
-    if value not in PLAN_FORMATS:
-        raise ValueError(f"expected one of {', '.join(PLAN_FORMATS)}")
-    return str(value)
+def _one_of(words: tuple[str, ...], kind: object) -> PlainValidator:
+    """One of a few words, of the type `kind`; whatever else is there, they are listed."""
+    def check(value: object) -> str:
+        if value not in words:
+            raise ValueError(f"expected one of {', '.join(words)}")
+        return str(value)
+    return PlainValidator(check, json_schema_input_type=kind)
 
 
 class ContactsRule(Section):
     file: Text | None = None
-    format: Annotated[str, PlainValidator(_format, json_schema_input_type=PlanFormat)] = "csv"
+    format: Annotated[str, _one_of(PLAN_FORMATS, PlanFormat)] = "csv"
     step: PositiveDuration | None = None
-    gap: Annotated[str, PlainValidator(_gap, json_schema_input_type=Gap)] = "hold"
-    routes: Annotated[str, PlainValidator(_routes, json_schema_input_type=Routing)] = "fixed"
+    gap: Annotated[str, _one_of(GAPS, Gap)] = "hold"
+    routes: Annotated[str, _one_of(ROUTINGS, Routing)] = "fixed"
     sha256: Text | None = None
 
 
