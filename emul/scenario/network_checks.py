@@ -144,7 +144,7 @@ def _whole_losses(devices: Devices, network: Network) -> list[str]:
 # --- topology and links ---------------------------------------------------------------------------------------------
 
 def _files(parts: SoundParts) -> Iterator[Finding]:
-    """What links, traffic, contacts and radio name beside nodes, files and media, where it is named."""
+    """Mistakes in the files and media that links, traffic, contacts and radio name."""
     for i, rule in enumerate(parts["link_rules"]):
         found: list[tuple[str, tuple[str, str, str] | None]] = []
         if isinstance(rule.outage, outages.LossTraceSpec):
