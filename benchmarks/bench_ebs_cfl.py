@@ -22,9 +22,9 @@ from benchmarks.common import ROOT, Figure, Options, main
 from emul.base.streams import generator
 from emul.schemes.ebs_cfl import pad as padded
 from emul.schemes.ebs_cfl.design import Masking
-from emul.schemes.ebs_cfl.masking import alpha, rounds
+from emul.schemes.ebs_cfl.masking import rounds
+from emul.schemes.ebs_cfl.masking.blocks import Shape
 from emul.schemes.ebs_cfl.masking.keys import draw_keys, server_keys, verification_keys
-from emul.schemes.ebs_cfl.masking.shape import Shape
 from emul.schemes.ebs_cfl.server_role import Collected, aggregate, verify
 
 LENGTH = 199_210                        # of 784-200-200-10, and of `wide`
@@ -69,13 +69,13 @@ def one_round(n: int, m: int, t: int) -> dict[str, float]:
     spent["dealer, keys once"], keys = timed(draw_keys, shape, 1)
     spent["server's keys once"], server = timed(server_keys, keys)
     g0, of = rng.standard_normal((m, LENGTH)), rng.integers(0, m, n)
-    Gammas = alpha.gammas(shape, keys.A, alpha.directions(g0), "joint")
+    Gammas = rounds.gammas(shape, keys.A, rounds.directions(g0), "joint")
     held: dict[tuple[int, int], Any] = {}
     spent["dealer, alpha keys once"] = spent["server, factors once"] = 0.0
     for i, member in enumerate(keys.members):
-        took, key = timed(alpha.compact, member, Gammas[0], 0)
+        took, key = timed(rounds.compact, member, Gammas[0], 0)
         spent["dealer, alpha keys once"] += took
-        took, held[i, 0] = timed(alpha.factor, key, Gammas[0])
+        took, held[i, 0] = timed(rounds.factor, key, Gammas[0])
         spent["server, factors once"] += took
     spent["dealer, mask rows"], rows = timed(rounds.mask_rows, keys, 1, (1, 0), range(n), 1.0)
     uploads: dict[int, np.ndarray] = {}
@@ -100,7 +100,7 @@ def one_round(n: int, m: int, t: int) -> dict[str, float]:
 def one_padded_round(n: int, m: int) -> dict[str, float]:
     """The same of the profile pad."""
     shape, rng = Shape(n, m, LENGTH, 2), generator(1, "bench/ebs_cfl", n, m)
-    h, seeds = alpha.directions(rng.standard_normal((m, LENGTH))), {i: bytes([i]) * 32 for i in range(n)}
+    h, seeds = rounds.directions(rng.standard_normal((m, LENGTH))), {i: bytes([i]) * 32 for i in range(n)}
     Y, client = {}, 0.0
     for i in range(n):
         update = (h[i % m] * LENGTH**0.5 + rng.standard_normal(LENGTH)).astype(np.float32)

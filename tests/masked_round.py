@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from emul.primitives.robust.rfca import Clustered, Weighting, rfca
-from emul.schemes.ebs_cfl.masking import alpha, rounds
-from emul.schemes.ebs_cfl.masking.aggregate import Order, Trust, directions_of, group_sums, trust
+from emul.schemes.ebs_cfl.masking import rounds
+from emul.schemes.ebs_cfl.masking.blocks import Shape
 from emul.schemes.ebs_cfl.masking.keys import (
     DealerKeys,
     ServerKeys,
@@ -18,7 +18,7 @@ from emul.schemes.ebs_cfl.masking.keys import (
     server_keys,
     verification_keys,
 )
-from emul.schemes.ebs_cfl.masking.shape import Shape
+from emul.schemes.ebs_cfl.masking.rounds import Order, Trust, directions_of, group_sums, trust
 
 
 @dataclass
@@ -46,16 +46,16 @@ class Masked:
 
     def alphas(self, weighting: Weighting = "joint", full: bool = False) -> list[dict[int, np.ndarray]]:
         """{client: alpha_i} of each set."""
-        h, found = alpha.directions(self.references), []
-        for which, Gamma in enumerate(alpha.gammas(self.shape, self.keys.A, h, weighting)):
+        h, found = rounds.directions(self.references), []
+        for which, Gamma in enumerate(rounds.gammas(self.shape, self.keys.A, h, weighting)):
             if full:
-                tensors = [alpha.full(self.keys, group, Gamma) for group in self.shape.groups]
-                found.append({i: alpha.encoded_by_tensor(tensors[self.group_of(i)], u)
+                tensors = [rounds.full(self.keys, group, Gamma) for group in self.shape.groups]
+                found.append({i: rounds.encoded_by_tensor(tensors[self.group_of(i)], u)
                               for i, u in self.uploads.items()})
             else:
-                factors = {i: alpha.factor(alpha.compact(self.keys.members[i], Gamma, which), Gamma)
+                factors = {i: rounds.factor(rounds.compact(self.keys.members[i], Gamma, which), Gamma)
                            for i in self.uploads}
-                found.append({i: alpha.encoded(factors[i], alpha.product(Gamma, u)) for i, u in self.uploads.items()})
+                found.append({i: rounds.encoded(factors[i], rounds.product(Gamma, u)) for i, u in self.uploads.items()})
         return found
 
     def trusts(self, weighting: Weighting = "joint", full: bool = False) -> list[Trust]:

@@ -18,11 +18,10 @@ Models travel as float32, all masks as float64. `recovery`, sampling, `per_clust
 not in the paper.
 
 `messages`      the twelve messages of the protocol; read them first; `elements` counts what they hold
-`dealer_role`, `client_role`, `server_role`; `design` is what they have agreed on, `held` what the server keeps
+`dealer_role`, `client_role` (and what clients that cheat upload), `server_role`; `design`: what they have agreed on
 `pad`           the roles of the profile that hides updates
 `masking`       the algebra; it names what is printed differently
-`forged`        uploads of clients that cheat
-`attacks`       what the server learns of updates and clusters (`unmasking`)
+`attacks`       what the server learns of updates and clusters
 
 Protects: with `profile: pad` an update and its cluster from a server that follows the protocol; against false updates:
 cosine with trusted references. Not: the published protocol hides neither from the server.
@@ -36,7 +35,7 @@ from typing import Any, Literal
 from emul.protocols import clustered
 from emul.protocols.trust import doubtful_trust, wrong_trust
 from emul.roles import Analysis, Node, Realised, Scheme, Setting, World
-from emul.schemes.ebs_cfl import elements, forged, messages, pad
+from emul.schemes.ebs_cfl import client_role, messages, pad
 from emul.schemes.ebs_cfl import server_role as masked
 from emul.schemes.ebs_cfl.client_role import Encode
 from emul.schemes.ebs_cfl.client_role import client as masked_client
@@ -86,7 +85,7 @@ def warn(params: Params, world: World) -> list[str]:
 
 def analysis(params: Params, setting: Setting, run: Realised) -> Analysis:
     """Messages of a round without losses."""
-    return elements.messages_per_round(params.profile == "pad", round(params.fraction * len(setting.roles["client"])))
+    return messages.messages_per_round(params.profile == "pad", round(params.fraction * len(setting.roles["client"])))
 
 
 EXAMPLE = """
@@ -106,7 +105,7 @@ stop: {rounds: 2}
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "kdc": kdc, "client": client}, messages=messages.MESSAGES,
-    behaviours={"client": {"scaled": _forging(forged.scaled), "flat_masks": _forging(forged.flat_masks),
-                           "mixed": _forging(forged.mixed)}},
+    behaviours={"client": {"scaled": _forging(client_role.scaled), "flat_masks": _forging(client_role.flat_masks),
+                           "mixed": _forging(client_role.mixed)}},
     places={"kdc": "kdc | server[1]"}, stateless=("client",), timeouts=("deadline_s", "dealer_timeout_s"),
     honest=clustered.honest_update, check=check, warn=warn, analysis=analysis, accuracy="cluster", example=EXAMPLE)

@@ -15,8 +15,7 @@ from emul.protocols.trust import chosen_update
 from emul.roles import Message, Node
 from emul.schemes.ebs_cfl.design import Masking, dealer_of, shape_of
 from emul.schemes.ebs_cfl.masking import rounds
-from emul.schemes.ebs_cfl.masking.blocks import Array
-from emul.schemes.ebs_cfl.masking.shape import Shape
+from emul.schemes.ebs_cfl.masking.blocks import Array, Shape
 from emul.schemes.ebs_cfl.messages import ClientKeys, KeysHeld, Resend, RoundKey, Upload
 
 
@@ -112,3 +111,33 @@ async def _asked_again(node: Node, d: Masking, key: RoundKey) -> Message | None:
     if d.deadline_s is not None and d.dealer_timeout_s is not None:
         return await node.recv_any(kind, accept=sound)          # until the round is over
     return (await node.gather(kind, [source], accept=sound)).get(source)
+
+
+# --- Clients of EBS-CFL that encode something else than their update -------------------------------------------------
+# What the checks must find, and what they cannot.
+
+SCALE = 5.0
+PHI = np.pi / 8                         # of `mixed`: where its gain for the attacker is largest
+
+
+def scaled(shape: Shape, task: NodeTask, said: Trained, keys: ClientKeys, ek1: Array) -> Array:
+    """A payload five times as long: the check of the norm finds it."""
+    payload = honest(shape, task, said, keys, ek1) - ek1
+    return SCALE * payload + ek1
+
+
+def flat_masks(shape: Shape, task: NodeTask, said: Trained, keys: ClientKeys, ek1: Array) -> Array:
+    """All mask rows replaced by their mean, the payload longer by what that saves: `verify: per_client` passes it."""
+    flat = np.tile(ek1.mean(0), (shape.segments, 1))
+    room = float(np.vdot(ek1, ek1)) + 1 - float(np.vdot(flat, flat))
+    return (honest(shape, task, said, keys, ek1) - ek1) * np.sqrt(room) + flat
+
+
+def mixed(shape: Shape, task: NodeTask, said: Trained, keys: ClientKeys, ek1: Array) -> Array:
+    """cos(phi) of its own cluster's update minus sin(phi) of another's: it passes every check, earns the weight of the
+    first and pushes the second backwards, unless weights are by cluster."""
+    a, b = said.cluster, (said.cluster + 1) % shape.clusters
+    other = rounds.unit(task.local_update(said.models[b])[0])
+    X = (np.cos(PHI) * shape.segment(rounds.unit(said.update)) @ keys.A[a]
+         - np.sin(PHI) * shape.segment(other) @ keys.A[b])
+    return X @ keys.ek0 + ek1

@@ -16,8 +16,8 @@ from emul.base.errors import TooFewClients
 from emul.protocols.demands import ascending, demand, shaped
 from emul.roles import Message, Node
 from emul.schemes.ebs_cfl.design import Masking, shape_of
-from emul.schemes.ebs_cfl.masking import alpha, rounds
-from emul.schemes.ebs_cfl.masking.blocks import Array
+from emul.schemes.ebs_cfl.masking import rounds
+from emul.schemes.ebs_cfl.masking.blocks import Array, Shape
 from emul.schemes.ebs_cfl.masking.keys import (
     SENT,
     DealerKeys,
@@ -27,7 +27,6 @@ from emul.schemes.ebs_cfl.masking.keys import (
     server_keys,
     verification_keys,
 )
-from emul.schemes.ebs_cfl.masking.shape import Shape
 from emul.schemes.ebs_cfl.messages import (
     AlphaKeys,
     AlphaTensor,
@@ -133,14 +132,14 @@ async def give_keys(node: Node, d: Masking, s: DealerState, wanted: Wanted) -> N
         node.send(node.server, VerifyKeys(verification_keys(s.keys)))
         for layer, each in enumerate(keys.lifts, 1):
             node.send(node.server, LayerKeys(layer, each.tk0, each.tk1))
-    sets = await node.compute("gammas", alpha.gammas, s.keys.shape, s.keys.A, s.h, d.weighting)
+    sets = await node.compute("gammas", rounds.gammas, s.keys.shape, s.keys.A, s.h, d.weighting)
     for i in wanted.whose.tolist():
         for which, Gamma in enumerate(sets):
             if d.alpha == "full":
-                tensor = await node.compute("alpha keys", alpha.full, s.keys, s.keys.shape.groups[i], Gamma)
+                tensor = await node.compute("alpha keys", rounds.full, s.keys, s.keys.shape.groups[i], Gamma)
                 node.send(node.server, AlphaTensor(i, which, tensor))
             else:
-                made = await node.compute("alpha keys", alpha.compact, s.keys.members[i], Gamma, which)
+                made = await node.compute("alpha keys", rounds.compact, s.keys.members[i], Gamma, which)
                 node.send(node.server, AlphaKeys(i, which, made.F, made.B))
 
 

@@ -8,9 +8,9 @@ from typing import Literal
 
 from emul.protocols.trust import Trusting
 from emul.roles import Node, World, checks
-from emul.schemes.ebs_cfl.masking.aggregate import Order
+from emul.schemes.ebs_cfl.masking.blocks import Shape
 from emul.schemes.ebs_cfl.masking.keys import SktMask, Verify, Zeta
-from emul.schemes.ebs_cfl.masking.shape import Shape
+from emul.schemes.ebs_cfl.masking.rounds import Order
 
 Alpha = Literal["compact", "full"]
 Recovery = Literal["correction", "standin", "restart"]

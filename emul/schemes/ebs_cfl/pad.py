@@ -23,12 +23,10 @@ from emul.protocols.trust import Clusters, moved, prepare, step_norms, tell
 from emul.roles import Message, Node
 from emul.schemes.ebs_cfl.client_role import train
 from emul.schemes.ebs_cfl.design import Masking, dealer_of, shape_of
-from emul.schemes.ebs_cfl.masking import alpha, pad
-from emul.schemes.ebs_cfl.masking.aggregate import LEAST_WEIGHT
-from emul.schemes.ebs_cfl.masking.blocks import Array
+from emul.schemes.ebs_cfl.masking import pad, rounds
+from emul.schemes.ebs_cfl.masking.blocks import Array, Shape
 from emul.schemes.ebs_cfl.masking.pad import Ring
-from emul.schemes.ebs_cfl.masking.rounds import unit
-from emul.schemes.ebs_cfl.masking.shape import Shape
+from emul.schemes.ebs_cfl.masking.rounds import LEAST_WEIGHT, unit
 from emul.schemes.ebs_cfl.messages import (
     NotHeld,
     Padded,
@@ -49,7 +47,7 @@ async def server(node: Node, d: Masking) -> None:
     async for round_ in node.rounds():
         with round_:
             models, g0 = await prepare(node, d, s, round_)
-            h = alpha.directions(g0)
+            h = rounds.directions(g0)
             cohort = node.sample(node.clients, d.fraction)
             node.offer("cohort", cohort)
             node.offer("reference", g0)

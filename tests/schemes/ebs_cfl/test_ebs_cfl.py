@@ -19,9 +19,8 @@ from emul.registry import schemes
 from emul.roles import Node, World
 from emul.scenario import loads
 from emul.schemes import ebs_cfl, rfca
-from emul.schemes.ebs_cfl.elements import elements, layer_elements
-from emul.schemes.ebs_cfl.masking.shape import Shape
-from emul.schemes.ebs_cfl.messages import Correction, Missing, NotHeld, Participants, RoundKey
+from emul.schemes.ebs_cfl.masking.blocks import Shape
+from emul.schemes.ebs_cfl.messages import Correction, Missing, NotHeld, Participants, RoundKey, elements, layer_elements
 from emul.testing import Ran, drive
 from emul.testing.world import run_wiring
 from emul.workers.twin import Twin

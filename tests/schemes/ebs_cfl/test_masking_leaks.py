@@ -13,14 +13,14 @@ from emul.engine.reopening import attack
 from emul.roles.evidence import NotKept
 from emul.scenario import loads
 from emul.schemes import ebs_cfl
-from emul.schemes.ebs_cfl import unmasking as masking
-from emul.schemes.ebs_cfl.masking import alpha, rounds
+from emul.schemes.ebs_cfl import attacks as masking
+from emul.schemes.ebs_cfl.masking import rounds
+from emul.schemes.ebs_cfl.masking.blocks import Shape
 from emul.schemes.ebs_cfl.masking.keys import draw_keys
-from emul.schemes.ebs_cfl.masking.shape import Shape
 
 
 def gamma_of(found: Masked) -> np.ndarray:
-    return alpha.gammas(found.shape, found.keys.A, alpha.directions(found.references), "joint")[0]
+    return rounds.gammas(found.shape, found.keys.A, rounds.directions(found.references), "joint")[0]
 
 
 def correlation(a: np.ndarray, b: np.ndarray) -> float:
@@ -63,7 +63,7 @@ def test_alpha_keys_alone_give_the_update() -> None:
     found = masked_round(6, 2, 400, 2, pull=1.0)
     Gamma = gamma_of(found)
     for k, (i, delta) in enumerate(found.uploads.items()):
-        leak = masking.by_alpha_keys(alpha.compact(found.keys.members[i], Gamma, 0), Gamma, delta)
+        leak = masking.by_alpha_keys(rounds.compact(found.keys.members[i], Gamma, 0), Gamma, delta)
         cluster, update = masking.opened(found.shape, found.keys.A, leak.payload)
         assert cluster == found.clusters[i]
         assert abs(leak.cosine - found.plain().cosines[k]) < 1e-9

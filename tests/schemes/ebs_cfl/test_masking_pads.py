@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emul.primitives.robust.rfca import rfca
-from emul.schemes.ebs_cfl.masking import alpha, pad
+from emul.schemes.ebs_cfl.masking import pad, rounds
 from emul.schemes.ebs_cfl.masking.rounds import unit
 
 
@@ -15,7 +15,7 @@ def padded(updates: np.ndarray, clusters: list[int], g0: np.ndarray, scale: floa
            ) -> tuple[np.ndarray, list[int]]:
     """(directions (m, l), whom the dealer rejects); the first client's payload is scaled."""
     m, n = len(g0), len(updates)
-    h = pad.fixed(alpha.directions(g0).reshape(-1))
+    h = pad.fixed(rounds.directions(g0).reshape(-1))
     seeds = [bytes([i]) * 32 for i in range(n)]
     pads = {i: pad.pad(seeds[i], h.size) for i in range(n)}
     Y = {i: pad.fixed(pad.payload(unit(updates[i]), clusters[i], m) * (scale if i == 0 else 1.0)) + pads[i]

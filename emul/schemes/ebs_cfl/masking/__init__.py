@@ -4,14 +4,11 @@ Li, Bao, Guan, Pan, Huang, Dai, "EBS-CFL: Efficient and Byzantine-robust Secure 
 (arXiv 2506.13612), in a corrected form; all arithmetic is float64. Printed formulas that do not work are named where
 they are replaced. None of this, but for `pad`, keeps updates or clusters secret from the server.
 
-    blocks      what all keys are made of: orthogonal blocks, rows with a given sum, invertible matrices
-    vomca       masked encoding and its verification
+    blocks      what all keys are made of: orthogonal blocks, rows with a given sum, invertible matrices; segments and
+                groups (`Shape`); VOMCA, masked encoding and its verification; SKT, from some blocks to others
     srfc        sums of ReLU(x) M over encoded scalars x
-    skt         from some blocks to others, and how large such keys are in a tree of groups
-    shape       segments, groups and dimensions
     keys        what the key dealer draws once, and what it gives away of it
-    alpha       keys by which the server turns an upload into an encoded cosine
-    rounds      mask rows of a round, uploads, checks, corrections after dropouts
-    aggregate   what the server does with uploads
+    rounds      a round: mask rows, uploads, checks, corrections after dropouts; alpha keys, by which the server turns
+                an upload into an encoded cosine; what the server does with uploads
     pad         one-time pads in Z_2^64: the nearest construction that does hide updates from the server
 """

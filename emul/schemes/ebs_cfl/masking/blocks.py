@@ -1,6 +1,14 @@
-"""Mutually orthogonal blocks, invertible matrices and rows with a given sum: what keys of EBS-CFL are made of."""
+"""Mutually orthogonal blocks, invertible matrices and rows with a given sum: what keys of EBS-CFL are made of.
+
+Then what is made of blocks alone: the dimensions (`Shape`), VOMCA's encodings, and SKT, which moves them.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,3 +79,165 @@ def signed_square(x: Array) -> Array:
 def signed_root(x: Array) -> Array:
     """The inverse of F: sign(x) sqrt(|x|). An error e near 0 becomes sqrt(e)."""
     return np.copysign(np.sqrt(np.abs(x)), x)
+
+
+# --- Segments, groups and layers of EBS-CFL: how long everything is --------------------------------------------------
+
+@dataclass(frozen=True)
+class Shape:
+    """The scheme of the paper's main text is t = l, q = N: one segment, one group."""
+
+    clients: int                        # N
+    clusters: int                       # m
+    length: int                         # l, parameters of a model
+    t: int = 2                          # of a segment
+    q: int = 1                          # clients of a group
+    layers: tuple[int, ...] = ()        # clients below a node of each layer between the groups and all of them
+
+    def __post_init__(self) -> None:
+        if self.d < 2:
+            raise ValueError(f"t = {self.t}, m = {self.clusters}: expected t m of 2 or more")
+
+    @property
+    def d(self) -> int:
+        """t m."""
+        return self.t * self.clusters
+
+    @property
+    def segments(self) -> int:
+        """s = ceil(l / t)."""
+        return -(-self.length // self.t)
+
+    @cached_property
+    def groups(self) -> list[range]:
+        """The clients, from 0, of each group; the last one may be smaller."""
+        return self._cut(self.q)
+
+    @cached_property
+    def tree(self) -> list[list[range]]:
+        """The clients below each node of every layer: of the groups, of `layers`, and of the one node at the top."""
+        return [self.groups, *(self._cut(size) for size in self.layers), [range(self.clients)]]
+
+    def parent(self, layer: int, node: int) -> int:
+        """The node of the next layer above a node of this one. Layers count from 0, the groups."""
+        size = self.layers[layer] if layer < len(self.layers) else self.clients
+        return self.tree[layer][node].start // size
+
+    def above(self, layer: int, node: int) -> int:
+        """The number of clients below the parent of a node."""
+        return len(self.tree[layer + 1][self.parent(layer, node)])
+
+    def _cut(self, size: int) -> list[range]:
+        return [range(at, min(at + size, self.clients)) for at in range(0, self.clients, size)]
+
+    def segment(self, v: Array) -> Array:
+        """(l,) -> (s, t), padded with zeros."""
+        rows = np.zeros(self.segments * self.t)
+        rows[:self.length] = v
+        return rows.reshape(self.segments, self.t)
+
+    def flatten(self, rows: Array) -> Array:
+        """(s, t) -> (l,)."""
+        return rows.reshape(-1)[:self.length]
+
+
+# --- VOMCA: encodings that can be added, decoded and verified --------------------------------------------------------
+# Section 4 of the paper, with both mask blocks verified.
+#
+#     chi_i = x_i B1_i + R_i B2_i (+ R'_i B3_i)       blocks B of all clients mutually orthogonal, masks sum to 0
+#     chi_i dk^T = x_i + R_i,  (sum chi_i) dk^T = sum x_i                      dk = sum of all blocks
+#   |chi_i vk^T - e_i| <= tau                        vk = sum_i V_i B2_i (+ V'_i B3_i),  e_i = R_i V_i^T (+ R'_i V'_i^T)
+#
+# A client that alters only its payload passes, which is intended; one that alters a mask fails. A random change of norm
+# rho in D dimensions passes one scalar check with probability about 0.8 tau sqrt(D) / (rho |vk|), k of them with its
+# k-th power. The paper prints 1 / lambda^l for it.
+
+Pair = tuple[Array, Array]              # (rows (s, d) or (d,), block (d, k))
+
+
+def encode(*pairs: Pair) -> Array:
+    """sum of rows_j B_j, (s, k): payload and masks, each by its block; rows (d,) stand for s equal ones."""
+    first, *rest = pairs
+    total = first[0] @ first[1]
+    for rows, block in rest:
+        total = total + rows @ block
+    return total
+
+
+def decode_key(blocks: Iterable[Array]) -> Array:
+    """dk = sum of the blocks, (d, k)."""
+    return np.add.reduce(list(blocks))
+
+
+def verification_key(pairs: Iterable[Pair]) -> Array:
+    """vk = sum_i V_i B_i, (k,): secret rows, each by the mask block that it verifies."""
+    return np.add.reduce([row @ block for row, block in pairs])
+
+
+def checks(masks: Iterable[Pair]) -> Array:
+    """e_i = sum of R_j V_j^T over the mask blocks of one client, (s,). masks: (mask rows, V_j)."""
+    first, *rest = [rows @ row for rows, row in masks]
+    for other in rest:
+        first = first + other
+    return np.atleast_1d(first)
+
+
+def residual(chi: Array, vk: Array, expected: Array) -> float:
+    """max over segments of |chi vk^T - e|."""
+    return float(np.abs(chi @ vk - expected).max())
+
+
+def residual_of_sum(chi: Array, vk: Array, expected: Array) -> float:
+    """|sum over segments of chi vk^T - e|, as printed: one scalar a client. Masks replaced by their mean pass it."""
+    return float(abs((chi @ vk).sum() - expected.sum()))
+
+
+# --- SKT: an encoding moved from its blocks to others ----------------------------------------------------------------
+# Section 6 of the paper, corrected; and the sizes of such keys.
+#
+#     chi = x M1 + r M2                   r: (1, d), the same for all rows of x
+#     tk  = M1^T T1 + M2^T (T2 + r^+ rho) r^+ = r^T / (r r^T): the paper prints the inverse of a row
+#     chi tk = x T1 + r T2 + rho          the rho of all that are added up sum to 0
+#
+# Keys of members of one group may be summed: cross terms vanish. They compose: tk(a -> b) tk(b -> c) leads from a to c,
+# as long as every client keeps a slot of its own. Slots that are merged before the weights are applied lose the
+# weights.
+
+def rekeying(moves: Iterable[tuple[Array, Array]]) -> Array:
+    """tk = sum B^T T over (from block B (d, k), to block T (d, k')): (k, k')."""
+    pairs = list(moves)
+    return np.concatenate([b for b, _ in pairs]).T @ np.concatenate([t for _, t in pairs])
+
+
+def with_mask(target: Array, row: Array, rho: Array) -> Array:
+    """T + r^+ rho, (d, k): the target block of the mask row r (d,), so that rho (k,) is added to what is moved."""
+    return target + np.outer(right_inverse(row), rho)
+
+
+# --- sizes in a tree of groups --------------------------------------------------------------------------------------
+
+def tree_size(clients: int, d: int, below: Sequence[int], blocks: int) -> int:
+    """Elements of the re-keying material of a tree, and of its decode key. Section 10 of the specification.
+
+    below: q_1 .. q_x, the clients below a node of each layer, the last one N. blocks: a client has, 2 of SRFC, 3 of
+    uploads. Every client keeps its slot.
+
+    >>> tree_size(8, 4, [1, 8], 2)
+    4352
+    """
+    layers = sum(-(-clients // q) * (blocks * d * q) * (blocks * d * up)
+                 for q, up in pairwise(below))
+    return layers + d * blocks * d * below[-1]
+
+
+def printed_tree_size(d: int, fan_in: Sequence[int]) -> int:
+    """The paper's S(n, {xi}) = 2 d xi_x + sum_i 4 d^2 xi_i xi_{i+1} prod_{j > i} xi_j. Its last term counts columns;
+    beyond two layers it assumes merged slots, which destroy the weights: a model of sizes, and no way to aggregate.
+
+    >>> printed_tree_size(4, [1, 8])
+    4160
+    """
+    total = 2 * d * fan_in[-1]
+    for i in range(len(fan_in) - 1):
+        total += 4 * d * d * fan_in[i] * fan_in[i + 1] * int(np.prod(fan_in[i + 1:]))
+    return total

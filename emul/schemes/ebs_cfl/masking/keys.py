@@ -26,11 +26,19 @@ import numpy as np
 
 from emul.base.streams import generator
 from emul.schemes.ebs_cfl.masking import srfc
-from emul.schemes.ebs_cfl.masking.blocks import Array, haar, invertible, orthogonal_blocks, zero_sum
-from emul.schemes.ebs_cfl.masking.shape import Shape
-from emul.schemes.ebs_cfl.masking.skt import rekeying, with_mask
+from emul.schemes.ebs_cfl.masking.blocks import (
+    Array,
+    Shape,
+    decode_key,
+    haar,
+    invertible,
+    orthogonal_blocks,
+    rekeying,
+    verification_key,
+    with_mask,
+    zero_sum,
+)
 from emul.schemes.ebs_cfl.masking.srfc import Relu, ReluKeys
-from emul.schemes.ebs_cfl.masking.vomca import decode_key, verification_key
 
 Zeta = Literal["traceless", "zero_sum"]
 SktMask = Literal["off", "zero_sum"]
