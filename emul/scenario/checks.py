@@ -110,10 +110,11 @@ def check_schemes(parts: SoundParts, network: Network | None, tree: PlainMapping
         scheme, wrong = _existing(name, plugins)
         if scheme is not None:
             found.append(scheme)
-            of_entry = _entry(scheme, entry, parts, network, plugins)
+            of_entry, apart = _entry(scheme, entry, parts, network, plugins)
             checked.warnings += [f"{label_of(name, entry)}: {text}" for text in of_entry.warnings]
             wrong = of_entry.found
-            if network is not None and (apart := _apart(scheme, entry, network)) is not None:
+            if network is not None and apart is not None:
+                # of the topology, and not of the entry: told once, whichever schemes it keeps apart
                 key = key_of_file(parts["topology"], network.topology.where)
                 finding = key, network.topology.where.rpartition("/")[2] * (len(key) > 1), apart
                 checked.found += [finding] * (finding not in checked.found)
@@ -126,25 +127,6 @@ def check_schemes(parts: SoundParts, network: Network | None, tree: PlainMapping
     checked.found += _attacks(parts.get("attacks", []), found, tree, plugins)
     checked.found += _payloads(parts["record"].payloads if "record" in parts else (), found, plugins)
     return found, checked
-
-
-def _apart(scheme: AnyScheme, entry: PlainMapping, network: Network) -> str | None:
-    """The reason why two nodes of a scheme that talk cannot reach each other; None: all can.
-
-    The nodes that decide talk with all others, if over further ones. Where nobody forwards, it depends on the scheme
-    who talks to whom beside that: `emul check` tries a round then.
-    """
-    params, _ = check_params(scheme.params, own_parameters(entry))
-    placed = None if params is None else placed_or_wrong(scheme, params, entry, network)[0]
-    if placed is None:
-        return None
-    nodes = placed.vertices
-    if not network.topology.forward and (len(placed.roles) == 1 or scheme.knows(params)):
-        return None
-    first = scheme.deciders(placed.roles)
-    if network.topology.forward:
-        first = first[:1] or [0]        # whom it reaches, and who reaches it, reach each other
-    return cut_off(network, ((nodes[i], v) for i in first for v in nodes if v != nodes[i]))
 
 
 # --- an entry of `schemes` ------------------------------------------------------------------------------------------
@@ -161,14 +143,14 @@ def _existing(name: str, plugins: Sequence[str]) -> tuple[Scheme[object] | None,
 
 
 def _entry(scheme: AnyScheme, entry: PlainMapping, parts: SoundParts, network: Network | None,
-           plugins: Sequence[str]) -> Verdicts:
-    """An entry's parameters, then its places, then the scheme's own judgement of both."""
+           plugins: Sequence[str]) -> tuple[Verdicts, str | None]:
+    """An entry's parameters, then its places, then the scheme's own judgement of both; and why its nodes are apart."""
     params, wrong = check_params(scheme.params, own_parameters(entry))
     if network is None or params is None:
-        return Verdicts(wrong)
+        return Verdicts(wrong), None
     placed, wrong = placed_or_wrong(scheme, params, entry, network)
     if placed is None:
-        return Verdicts(wrong)
+        return Verdicts(wrong), None
     world = _world(scheme, params, placed, network, parts, entry)
     judged = _judged(scheme.check, params, world)
     found = [_at(text, scheme.name, entry) for text in judged or ()]
@@ -181,7 +163,23 @@ def _entry(scheme: AnyScheme, entry: PlainMapping, parts: SoundParts, network: N
     if parts.get("training") == SKIP and (sound or not callable(scheme.oblivious)):
         found += [(below, value, f"training: skip: {expected}")
                   for below, value, expected in needs_training(scheme, params, entry)]
-    return Verdicts(found, list(_judged(scheme.warn, params, world) or ()))
+    warnings = list(_judged(scheme.warn, params, world) or ())
+    return Verdicts(found, warnings), _apart(scheme, params, placed, network)
+
+
+def _apart(scheme: AnyScheme, params: object, placed: Placed, network: Network) -> str | None:
+    """The reason why two nodes of a scheme that talk cannot reach each other; None: all can.
+
+    The nodes that decide talk with all others, if over further ones. Where nobody forwards, it depends on the scheme
+    who talks to whom beside that: `emul check` tries a round then.
+    """
+    nodes = placed.vertices
+    if not network.topology.forward and (len(placed.roles) == 1 or scheme.knows(params)):
+        return None
+    first = scheme.deciders(placed.roles)
+    if network.topology.forward:
+        first = first[:1] or [0]        # whom it reaches, and who reaches it, reach each other
+    return cut_off(network, ((nodes[i], v) for i in first for v in nodes if v != nodes[i]))
 
 
 def _world(scheme: AnyScheme, params: object, placed: Placed, network: Network, parts: SoundParts,

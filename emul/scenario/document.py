@@ -115,6 +115,8 @@ def validated(tree: PlainMapping) -> tuple[PlainDict, list[Finding]]:
         for item in error.errors(include_url=False):
             broken.add(str(item["loc"][0]) if item["loc"] else "")
             found += _findings_of(item)
+    # the sections that are sound are validated once more, each alone, and go on to their checks: a mistake in one must
+    # not hide what the network, the task or a scheme would find wrong with the others
     sections = {}
     for key, info in Document.model_fields.items():
         if key not in broken:

@@ -288,25 +288,25 @@ class _Merge:
             return self._mappings(low, high, at_low, at_high, to)
         if len(to) == 1 and to[0] in _MATCHED and isinstance(low, list) and isinstance(high, list):
             return self._matched(low, high, to, _MATCHED[to[0]])
-        return _taken(self._high, at_high, high, self._result, to)
+        return _copied(self._high, at_high, high, self._result, to)
 
     def _mappings(self, low: dict[str, object], high: dict[str, object], at_low: Place, at_high: Place,
                   to: Place) -> dict[str, object]:
-        _told(self._high, at_high, self._result, to)
+        _copy_place(self._high, at_high, self._result, to)
         found: dict[str, object] = {}
         for key, value in low.items():
             paths = (*at_low, key), (*at_high, key), (*to, key)
             if key not in high:
-                found[key] = _taken(self._low, paths[0], value, self._result, paths[2])
+                found[key] = _copied(self._low, paths[0], value, self._result, paths[2])
             elif high[key] is not None:
                 found[key] = self.values(value, high[key], *paths)
         for key, value in high.items():
             if key not in low:
-                found[key] = _taken(self._high, (*at_high, key), value, self._result, (*to, key))
+                found[key] = _copied(self._high, (*at_high, key), value, self._result, (*to, key))
         return found
 
     def _matched(self, low: list[object], high: list[object], to: Place, key: str) -> list[Any]:
-        _told(self._high, to, self._result, to)
+        _copy_place(self._high, to, self._result, to)
         above: dict[int, int] = {}                      # place below -> place above of what is merged into it
         known = {_known_by(entry, key): i for i, entry in enumerate(low)            # the last one wins
                  if _known_by(entry, key) is not None}
@@ -315,10 +315,10 @@ class _Merge:
             if i is not None and i not in above:
                 above[i] = j
         found = [self.values(entry, high[above[i]], (*to, i), (*to, above[i]), (*to, i)) if i in above else
-                 _taken(self._low, (*to, i), entry, self._result, (*to, i)) for i, entry in enumerate(low)]
+                 _copied(self._low, (*to, i), entry, self._result, (*to, i)) for i, entry in enumerate(low)]
         for j, entry in enumerate(high):
             if j not in above.values():
-                found.append(_taken(self._high, (*to, j), entry, self._result, (*to, len(found))))
+                found.append(_copied(self._high, (*to, j), entry, self._result, (*to, len(found))))
         return found
 
 
@@ -328,17 +328,17 @@ def _known_by(entry: object, key: str) -> str | None:
     return " ".join(text.split()) if isinstance(text, str) else None
 
 
-def _taken(source: Source, at: Place, value: object, result: Source, to: Place) -> object:
+def _copied(source: Source, at: Place, value: object, result: Source, to: Place) -> object:
     """A value and all below it, with their lines, from `at` of one source to `to` of another."""
-    _told(source, at, result, to)
+    _copy_place(source, at, result, to)
     if isinstance(value, dict):
-        return {key: _taken(source, (*at, key), below, result, (*to, key)) for key, below in value.items()}
+        return {key: _copied(source, (*at, key), below, result, (*to, key)) for key, below in value.items()}
     if isinstance(value, list):
-        return [_taken(source, (*at, i), below, result, (*to, i)) for i, below in enumerate(value)]
+        return [_copied(source, (*at, i), below, result, (*to, i)) for i, below in enumerate(value)]
     return value
 
 
-def _told(source: Source, at: Place, result: Source, to: Place) -> None:
+def _copy_place(source: Source, at: Place, result: Source, to: Place) -> None:
     """Copy the line, text and file of one place, without those of places below it."""
     for known, into in ((source.lines, result.lines), (source.written, result.written), (source.files, result.files)):
         if at in known:

@@ -69,11 +69,11 @@ def text_of(file: pathlib.Path, name: str) -> str:
 def of_values(value: object) -> Source:
     """Values of Python as `read` gives those of a file: mappings, sequences, texts, paths, numbers, also NumPy's."""
     source = Source()
-    source.tree = _taken(value, (), source)
+    source.tree = _of_value(value, (), source)
     return source
 
 
-def _taken(value: Any, path: Path, source: Source) -> object:
+def _of_value(value: Any, path: Path, source: Source) -> object:
     if len(path) > MAX_DEPTH:
         source.problem(path[:3], "", f"is nested more than {MAX_DEPTH} deep")
         return None
@@ -87,9 +87,9 @@ def _taken(value: Any, path: Path, source: Source) -> object:
         for key in value:
             if not isinstance(key, (str, int)):
                 source.problem(path, shown(str(key)), "expected text as a key")
-        return {str(key): _taken(below, (*path, str(key)), source) for key, below in value.items()}
+        return {str(key): _of_value(below, (*path, str(key)), source) for key, below in value.items()}
     if isinstance(value, (list, tuple, range)) or hasattr(value, "tolist"):
-        return [_taken(below, (*path, i), source) for i, below in enumerate(value)]
+        return [_of_value(below, (*path, i), source) for i, below in enumerate(value)]
     source.problem(path, type(value).__name__, "expected text, a number, true, false, a list or a mapping")
     return None
 
