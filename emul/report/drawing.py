@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,6 +95,25 @@ def around(values: Sequence[float]) -> alt.Scale:
 def coloured(field: str, domain: list[str], colours: list[str], title: str | None = None, **more: Any) -> alt.Color:
     """A colour encoding of names, each with its token."""
     return alt.Color(f"{field}:N", title=title, scale=alt.Scale(domain=domain, range=colours), **more)
+
+
+def row_axis(field: str, order: Any, width: int = 220) -> alt.Y:
+    """The axis of a chart with a row a name, from top to bottom in this order; px that a name may take."""
+    return alt.Y(f"{field}:N", title=None, sort=order, axis=alt.Axis(labelLimit=width))
+
+
+def ranked(values: pd.Series, names: Iterable[str]) -> pd.Series:
+    """The place of each value among the names: the column `rank`, by which `stacked` orders its parts. Vega orders them
+    by the alphabet otherwise."""
+    return values.map({name: place for place, name in enumerate(names)})
+
+
+def stacked(chart: alt.Chart, y: alt.Y, x: alt.X, parts: str, names: Iterable[str], colours: list[str],
+            tooltip: list[Any], columns: int = 2) -> alt.Chart:
+    """Bars along x, a row each, of `parts` one after the other by their `rank`. columns: of the legend above them."""
+    return chart.mark_bar().encode(
+        y=y, x=x, color=coloured(parts, list(names), colours, legend=alt.Legend(columns=columns, title=None)),
+        order=alt.Order("rank:Q"), tooltip=tooltip)
 
 
 def columns(names: Sequence[str]) -> int:

@@ -14,7 +14,19 @@ from emul.record.side_tables import SAMPLE_COLUMNS, SAMPLES
 from emul.record.tables import read_table
 from emul.report import palette
 from emul.report.data import KINDS, STATES, RunData
-from emul.report.drawing import KIND_COLOURS, Figure, Shown, amount, byte_unit, coloured, named, whole
+from emul.report.drawing import (
+    KIND_COLOURS,
+    Figure,
+    Shown,
+    amount,
+    byte_unit,
+    coloured,
+    named,
+    ranked,
+    row_axis,
+    stacked,
+    whole,
+)
 from emul.report.spacetime import FATES, HALF, RoundDiagram, SpaceTime
 from emul.report.topology import RELAY, Map
 
@@ -26,7 +38,6 @@ _BAR = 22                                               # pixels a bar
 _STATE_COLOURS = ["$s1", "$wait", "$between", "$down"]
 _FATE_COLOURS = ["$delivered", "$late", "$lost", "$ended", "$s6", "$rejected", "$flight"]
 BACKGROUND = ("carried", "dropped")
-_TWO = alt.Legend(columns=2, title=None)
 _CROSS = "M-0.8,-0.8L0.8,0.8M0.8,-0.8L-0.8,0.8"
 
 
@@ -42,14 +53,11 @@ def bytes_by_type(traffic: pd.DataFrame) -> Figure:
     found = traffic.groupby(["type", "direction", "kind"], as_index=False, sort=False)["bytes"].sum()
     found = found.assign(message=found["type"] + ", " + found["direction"])
     unit, factor = byte_unit(found.groupby("message")["bytes"].sum().max())
-    found = found.assign(size=found["bytes"] / factor,
-                         rank=found["kind"].map({kind: i for i, kind in enumerate(KINDS)}))
+    found = found.assign(size=found["bytes"] / factor, rank=ranked(found["kind"], KINDS))
     order = found.groupby("message")["bytes"].sum().sort_values(ascending=False).index.tolist()
-    chart = named("bytes").mark_bar().encode(
-        y=alt.Y("message:N", title=None, sort=order, axis=alt.Axis(labelLimit=220)),
-        x=alt.X("size:Q", title=f"{unit} on all links"),
-        color=coloured("kind", list(KINDS), KIND_COLOURS, legend=_TWO), order=alt.Order("rank:Q"),
-        tooltip=["type:N", "direction:N", "kind:N", alt.Tooltip("size:Q", title=unit, format=",.4~f")])
+    chart = stacked(
+        named("bytes"), row_axis("message", order), alt.X("size:Q", title=f"{unit} on all links"), "kind", KINDS,
+        KIND_COLOURS, ["type:N", "direction:N", "kind:N", alt.Tooltip("size:Q", title=unit, format=",.4~f")])
     kinds = traffic.groupby("kind")["bytes"].sum()
     said = ", ".join(f"{kinds[k] / 1e6:.4g} MB {k}" for k in KINDS if k in kinds)
     return Figure("bytes-by-type", "Bytes by message type and direction",
@@ -67,25 +75,23 @@ def bytes_by_link(traffic: pd.DataFrame) -> Figure:
     full = full.assign(order=full["link"].map(rank)).sort_values(["order", "bytes"], ascending=[True, False])
     unit, factor = byte_unit(total.max())
     kept = full.head(_BYTES_ROWS).assign(size=lambda f: f["bytes"] / factor)
-    kept = kept.assign(rank=kept["kind"].map({kind: i for i, kind in enumerate(KINDS)})).drop(
+    kept = kept.assign(rank=ranked(kept["kind"], KINDS)).drop(
         columns=["from", "to", "bytes"])
     types = sorted(full["type"].unique())
     directions = sorted(full["direction"].unique())
     by_type, by_way = (
         alt.param(name=name, value="all", bind=alt.binding_select(options=["all", *options], name=label))
         for name, options, label in (("type", types, "message type "), ("way", directions, "direction ")))
-    chart = (named("bytes").transform_filter("type == 'all' || datum.type == type")
-             .transform_filter("way == 'all' || datum.direction == way")
-             .transform_joinaggregate(total="sum(size)", groupby=["link"])
-             .transform_window(place="dense_rank()", sort=[alt.SortField("total", order="descending"),
-                                                           alt.SortField("order")])
-             .transform_filter(f"datum.place <= {_LINKS}")
-             .mark_bar().encode(
-                 y=alt.Y("link:N", title=None, sort=alt.SortField("place"), axis=alt.Axis(labelLimit=220)),
-                 x=alt.X("sum(size):Q", title=f"{unit} offered to the link"),
-                 color=coloured("kind", list(KINDS), KIND_COLOURS, legend=_TWO), order=alt.Order("rank:Q"),
-                 tooltip=["link:N", "kind:N", alt.Tooltip("sum(size):Q", title=unit, format=",.4~f")])
-             .add_params(by_type, by_way))
+    most = (named("bytes").transform_filter("type == 'all' || datum.type == type")
+            .transform_filter("way == 'all' || datum.direction == way")
+            .transform_joinaggregate(total="sum(size)", groupby=["link"])
+            .transform_window(place="dense_rank()", sort=[alt.SortField("total", order="descending"),
+                                                          alt.SortField("order")])
+            .transform_filter(f"datum.place <= {_LINKS}"))
+    chart = stacked(
+        most, row_axis("link", alt.SortField("place")), alt.X("sum(size):Q", title=f"{unit} offered to the link"),
+        "kind", KINDS, KIND_COLOURS, ["link:N", "kind:N", alt.Tooltip("sum(size):Q", title=unit, format=",.4~f")])
+    chart = chart.add_params(by_type, by_way)
     cut = "" if len(total) <= _LINKS else f" The {_LINKS} links with the most bytes of {len(total):,}."
     if len(full) > _BYTES_ROWS:
         cut += " A type or direction is chosen among the links with the most bytes in all."
@@ -101,12 +107,11 @@ def background(links: list[PlainDict]) -> Figure:
     found = pd.DataFrame([(one["link"], kind, one[f"{kind}_bytes"]) for one in links for kind in BACKGROUND],
                          columns=["link", "kind", "bytes"])
     unit, factor = byte_unit(max(one["offered_bytes"] for one in links))
-    drawn = found.assign(size=found["bytes"] / factor, rank=found["kind"].map(BACKGROUND.index))
-    chart = named("bytes").mark_bar().encode(
-        y=alt.Y("link:N", title=None, sort=[one["link"] for one in links], axis=alt.Axis(labelLimit=220)),
-        x=alt.X("size:Q", title=f"{unit} of background traffic"), order=alt.Order("rank:Q"),
-        color=coloured("kind", list(BACKGROUND), ["$s6", "$lost"], legend=_TWO),
-        tooltip=["link:N", "kind:N", alt.Tooltip("size:Q", title=unit, format=",.4~f")])
+    drawn = found.assign(size=found["bytes"] / factor, rank=ranked(found["kind"], BACKGROUND))
+    chart = stacked(
+        named("bytes"), row_axis("link", [one["link"] for one in links]),
+        alt.X("size:Q", title=f"{unit} of background traffic"), "kind", BACKGROUND, ["$s6", "$lost"],
+        ["link:N", "kind:N", alt.Tooltip("size:Q", title=unit, format=",.4~f")])
     said = ", ".join(f"{found['bytes'][found['kind'] == kind].sum() / 1e6:.4g} MB {kind}" for kind in BACKGROUND)
     return Figure("background", "Background traffic by link",
                   "Bytes beside those of the scheme, until the end of the run, on the links to which most was offered; "
@@ -120,12 +125,10 @@ def bytes_by_run(traffics: dict[str, pd.DataFrame]) -> Figure:
     found = pd.concat([t.groupby("kind", as_index=False)["bytes"].sum().assign(run=name)
                        for name, t in traffics.items()], ignore_index=True)
     unit, factor = byte_unit(max(t["bytes"].sum() for t in traffics.values()))
-    found = found.assign(size=found["bytes"] / factor, rank=found["kind"].map({k: i for i, k in enumerate(KINDS)}))
-    chart = named("bytes").mark_bar().encode(
-        y=alt.Y("run:N", title=None, sort=list(traffics), axis=alt.Axis(labelLimit=220)),
-        x=alt.X("size:Q", title=f"{unit} on all links"), order=alt.Order("rank:Q"),
-        color=coloured("kind", list(KINDS), KIND_COLOURS, legend=_TWO),
-        tooltip=["run:N", "kind:N", alt.Tooltip("size:Q", title=unit, format=",.4~f")])
+    found = found.assign(size=found["bytes"] / factor, rank=ranked(found["kind"], KINDS))
+    chart = stacked(
+        named("bytes"), row_axis("run", list(traffics)), alt.X("size:Q", title=f"{unit} on all links"), "kind", KINDS,
+        KIND_COLOURS, ["run:N", "kind:N", alt.Tooltip("size:Q", title=unit, format=",.4~f")])
     said = "; ".join(f"{name} {t['bytes'].sum() / 1e6:.4g} MB" for name, t in traffics.items())
     return Figure("bytes-by-run", "Bytes side by side", f"All bytes on all links. {_MEANING}",
                   f"Stacked bars of bytes by run: {said}.", whole(chart, height=_BAR * max(len(traffics), 2)),
@@ -220,7 +223,7 @@ def outages(losses: pd.DataFrame) -> Figure:
     chart = named("losses").mark_rect(stroke="$card", strokeWidth=0.5).encode(
         x=alt.X("begin:Q", title="round", axis=alt.Axis(tickMinStep=1, grid=False),
                 scale=alt.Scale(nice=False, zero=False)), x2="until:Q",
-        y=alt.Y("link:N", title=None, sort=total.index[:_LOSSY].tolist(), axis=alt.Axis(labelLimit=220)),
+        y=row_axis("link", total.index[:_LOSSY].tolist()),
         color=alt.Color("share:Q", title="share lost", scale=alt.Scale(domain=[0, 1], range=["$line", "$lost"]),
                         legend=alt.Legend(format=".1~%", gradientLength=120, tickCount=2)),
         tooltip=["link:N", "round:Q", "copies:Q", "lost:Q", alt.Tooltip("share:Q", format=".0%")])
@@ -322,12 +325,12 @@ def waiting(states: pd.DataFrame) -> Figure:
     order = wide.sort_values("waiting", ascending=False, kind="stable").index
     kept = order[:_NODES]
     frame = states[states["node"].isin(kept)]
-    frame = frame[frame["seconds"] > 0].assign(rank=frame["state"].map({s: i for i, s in enumerate(STATES)}))
+    frame = frame[frame["seconds"] > 0].assign(rank=ranked(frame["state"], STATES))
     names = states.drop_duplicates("node").set_index("node")["name"]
-    chart = named("states").mark_bar().encode(
-        y=alt.Y("name:N", title=None, sort=names.loc[kept].tolist()), x=alt.X("seconds:Q", title="virtual seconds"),
-        color=coloured("state", list(STATES), _STATE_COLOURS, legend=_TWO), order=alt.Order("rank:Q"),
-        tooltip=["name:N", "role:N", "state:N", alt.Tooltip("seconds:Q", format=",.4f")])
+    chart = stacked(
+        named("states"), alt.Y("name:N", title=None, sort=names.loc[kept].tolist()),
+        alt.X("seconds:Q", title="virtual seconds"), "state", STATES, _STATE_COLOURS,
+        ["name:N", "role:N", "state:N", alt.Tooltip("seconds:Q", format=",.4f")])
     cut = "" if len(order) <= _NODES else f" The {_NODES} of {len(order):,} nodes that waited longest."
     top = f"{names.loc[order[0]]} waited longest, {amount(wide.loc[order[0], 'waiting'], 's')}" if len(order) else ""
     table = wide.loc[order, list(STATES)].add_suffix("_s").reset_index()
@@ -377,7 +380,7 @@ def computing(found: pd.DataFrame) -> Figure:
     """Virtual seconds by role and label, and what this machine took."""
     frame = found.assign(what=found["role"] + ", " + found["label"])
     roles = list(dict.fromkeys(frame["role"]))
-    y = alt.Y("what:N", title=None, sort=frame["what"].tolist(), axis=alt.Axis(labelLimit=220))
+    y = row_axis("what", frame["what"].tolist())
     told = ["role:N", "label:N", alt.Tooltip("count:Q", format=","),
             alt.Tooltip("virtual_s:Q", title="virtual s", format=",.4f"),
             alt.Tooltip("real_cpu_s:Q", title="real CPU s", format=",.4f"),
@@ -407,7 +410,7 @@ def computing_by_run(frames: dict[str, pd.DataFrame]) -> Figure:
     # 1.2e-7 and not 0.00000012, which went out of a figure of a column's width at the right end of the axis. Vega gives
     # a `format` without a precision one of its own, and writes 2e+1 for 20.
     chart = named("computing").mark_bar().encode(
-        y=alt.Y("run:N", title=None, sort=list(frames), axis=alt.Axis(labelLimit=220)),
+        y=row_axis("run", list(frames)),
         x=alt.X("virtual_s:Q", title="virtual seconds", axis=alt.Axis(labelExpr="format(datum.value, '.6~g')")),
         color=coloured("what", order, palette.series(len(order)), legend=alt.Legend(columns=3)),
         tooltip=["run:N", "role:N", "label:N", alt.Tooltip("count:Q", format=","),
@@ -430,7 +433,7 @@ def differences(found: pd.DataFrame) -> list[Figure]:
 def _difference(metric: str, part: pd.DataFrame, number: int) -> Figure:
     unit = str(part["unit"].iloc[0] or "")
     part = part.assign(pair=part["scheme"] + " − " + part["baseline"])
-    y = alt.Y("pair:N", title=None, sort=part["pair"].tolist(), axis=alt.Axis(labelLimit=260))
+    y = row_axis("pair", part["pair"].tolist(), 260)
     title = "difference" + (f", {unit}" if unit else " in accuracy" if metric.startswith("accuracy") else "")
     zero = named("zero").mark_rule(color="$muted", strokeDash=[3, 3]).encode(x="x:Q")
     told = ["pair:N", "n_seeds:Q", alt.Tooltip("mean:Q", format=",.4f"), alt.Tooltip("low:Q", format=",.4f"),
@@ -481,7 +484,7 @@ def samples_by_class(found: pd.DataFrame) -> Figure:
     labelled = found["class"].notna().all()
     classes = found.groupby("class")["samples"].sum().nlargest(_CLASSES).index.sort_values() if labelled else []
     label = {row.node: f"{row.name} ({row.samples:,})" for row in shown.itertuples(index=False)}
-    y = alt.Y("holder:N", title=None, sort=list(label.values()), axis=alt.Axis(labelLimit=220))
+    y = row_axis("holder", list(label.values()))
     told = ["name:N", *(["class:O"] if labelled else []), alt.Tooltip("samples:Q", format=",")]
     if labelled:
         frame = frame[frame["class"].isin(classes)].astype({"class": int})

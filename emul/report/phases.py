@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from emul.report.data import KINDS, RunData, traffic
-from emul.report.drawing import KIND_COLOURS, Figure, byte_unit, coloured, named, whole
+from emul.report.drawing import KIND_COLOURS, Figure, byte_unit, named, ranked, row_axis, stacked, whole
 from emul.report.topology import RELAY
 
 NAMES = {"first": "first", "retransmitted": "again", "wasted": "wasted", "lost": "lost"}
@@ -78,15 +78,15 @@ def bytes_by_phase(found: pd.DataFrame) -> Figure:
         id_vars=["row", "link class", "phase", "direction", *(["scheme"] if many else [])], var_name="kind",
         value_name="mb")
     long = long[long["mb"] > 0].assign(size=lambda f: f["mb"] * 1e6 / factor,
-                                       rank=lambda f: f["kind"].map({k: i for i, k in enumerate(NAMES.values())}))
+                                       rank=lambda f: ranked(f["kind"], NAMES.values()))
     classes = list(dict.fromkeys(found["link class"]))
     chosen = alt.param(name="links", value="all", bind=alt.binding_select(options=["all", *classes], name="links "))
-    chart = named("bytes").transform_filter("links == 'all' || datum['link class'] == links").mark_bar().encode(
-        y=alt.Y("row:N", title=None, sort=order, axis=alt.Axis(labelLimit=330)),
-        x=alt.X("sum(size):Q", title=f"{unit} on all such links"), order=alt.Order("rank:Q"),
-        color=coloured("kind", list(NAMES.values()), KIND_COLOURS, legend=alt.Legend(columns=2, title=None)),
-        tooltip=[*(["scheme:N"] if many else []), "phase:N", "direction:N", "kind:N",
-                 alt.Tooltip("sum(size):Q", title=unit, format=",.4~f")]).add_params(chosen)
+    chart = stacked(
+        named("bytes").transform_filter("links == 'all' || datum['link class'] == links"),
+        row_axis("row", order, 330), alt.X("sum(size):Q", title=f"{unit} on all such links"), "kind", NAMES.values(),
+        KIND_COLOURS,
+        [*(["scheme:N"] if many else []), "phase:N", "direction:N", "kind:N",
+         alt.Tooltip("sum(size):Q", title=unit, format=",.4~f")]).add_params(chosen)
     cut = f" The {ROWS} of {len(total):,} phases with the most bytes." if len(total) > ROWS else ""
     return Figure("bytes-by-phase", "Bytes by phase, direction and class of links",
                   "A phase is a type of messages, in the order of the protocol. A direction leads from role to role, "

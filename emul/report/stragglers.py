@@ -14,7 +14,7 @@ import pandas as pd
 from emul.record.summary import named_groups
 from emul.record.tables import DELIVERED, IN_FLIGHT, LATE, LOST, REJECTED, TO_ENDED
 from emul.report.data import DEADLINE, RunData, Waits, busy_until, endings
-from emul.report.drawing import Figure, amount, coloured, named, whole
+from emul.report.drawing import Figure, amount, named, ranked, row_axis, stacked, whole
 
 _SHOWN = 24                 # nodes that a figure shows, at most
 _BAR = 22                   # pixels a bar
@@ -74,13 +74,12 @@ def waited_figure(held: pd.DataFrame, key: str = "waited-for", title: str = "Wai
     order = kept["cause"].tolist()
     parts = pd.concat([kept.assign(part="alone", seconds=kept["alone_s"]),
                        kept.assign(part="together", seconds=kept["waited_s"] - kept["alone_s"])], ignore_index=True)
-    parts = parts[parts["seconds"] > 0].assign(rank=parts["part"].map({p: i for i, p in enumerate(_WAITED)}))
-    chart = named("waited").mark_bar().encode(
-        y=alt.Y("cause:N", title=None, sort=order, axis=alt.Axis(labelLimit=220)),
-        x=alt.X("seconds:Q", title="virtual seconds waited, all rounds together"), order=alt.Order("rank:Q"),
-        color=coloured("part", list(_WAITED), _WAITED_COLOURS, legend=alt.Legend(columns=2, title=None)),
-        tooltip=[alt.Tooltip("cause:N", title="for"), "part:N", alt.Tooltip("seconds:Q", format=",.4~g"),
-                 alt.Tooltip("rounds:Q", title="rounds"), alt.Tooltip("share:Q", title="of all waits", format=".1%")])
+    parts = parts[parts["seconds"] > 0].assign(rank=ranked(parts["part"], _WAITED))
+    chart = stacked(
+        named("waited"), row_axis("cause", order),
+        alt.X("seconds:Q", title="virtual seconds waited, all rounds together"), "part", _WAITED, _WAITED_COLOURS,
+        [alt.Tooltip("cause:N", title="for"), "part:N", alt.Tooltip("seconds:Q", format=",.4~g"),
+         alt.Tooltip("rounds:Q", title="rounds"), alt.Tooltip("share:Q", title="of all waits", format=".1%")])
     cut = "" if len(found) <= _SHOWN else f" The {_SHOWN} of {len(found):,} that were waited for longest."
     few = found.head(max(1, round(len(found) / 10)))
     said = (f"{found['cause'][0]} was waited for {amount(found['waited_s'][0], 's')} in {found['rounds'][0]} rounds; "
@@ -153,14 +152,13 @@ def work_figure(found: pd.DataFrame) -> Figure:
     each = pd.DataFrame({"vain": vain, "all": by_node})
     order = each.sort_values(["vain", "all"], ascending=False, kind="stable").index
     kept = found[found["node"].isin(order[:_SHOWN]) & (found["seconds"] > 0)]
-    kept = kept.assign(rank=kept["became"].map({name: i for i, name in enumerate(BECAME)}))
+    kept = kept.assign(rank=ranked(kept["became"], BECAME))
     names = found.drop_duplicates("node").set_index("node")["name"]
-    chart = named("work").mark_bar().encode(
-        y=alt.Y("name:N", title=None, sort=names.loc[order[:_SHOWN]].tolist()),
-        x=alt.X("seconds:Q", title="virtual seconds computed"), order=alt.Order("rank:Q"),
-        color=coloured("became", list(BECAME), _COLOURS, legend=alt.Legend(columns=3, title=None)),
-        tooltip=["name:N", "role:N", "became:N", alt.Tooltip("count:Q", title="computations"),
-                 alt.Tooltip("seconds:Q", format=",.4~g"), alt.Tooltip("bytes:Q", format=",")])
+    chart = stacked(
+        named("work"), alt.Y("name:N", title=None, sort=names.loc[order[:_SHOWN]].tolist()),
+        alt.X("seconds:Q", title="virtual seconds computed"), "became", BECAME, _COLOURS,
+        ["name:N", "role:N", "became:N", alt.Tooltip("count:Q", title="computations"),
+         alt.Tooltip("seconds:Q", format=",.4~g"), alt.Tooltip("bytes:Q", format=",")], columns=3)
     cut = "" if len(order) <= _SHOWN else f" The {_SHOWN} of {len(order):,} nodes with most work in vain."
     lost = found[found["became"] != "used"]
     said = (f"{wasted(found):.1%} of {amount(found['seconds'].sum(), 's')} came to nothing, and "
@@ -188,14 +186,13 @@ def side_by_side(found: dict[str, pd.DataFrame], key: str = "work-by-run",
     parts = pd.concat([one.groupby("became", as_index=False)[["count", "seconds", "bytes"]].sum().assign(**{what: name})
                        for name, one in found.items()], ignore_index=True)
     parts = parts.assign(share=parts["seconds"] / parts.groupby(what)["seconds"].transform("sum"),
-                         rank=parts["became"].map({name: i for i, name in enumerate(BECAME)}))
-    chart = named("work").mark_bar().encode(
-        y=alt.Y(f"{what}:N", title=None, sort=list(found), axis=alt.Axis(labelLimit=220)),
-        x=alt.X("share:Q", title="share of the virtual seconds computed", axis=alt.Axis(format=".0%")),
-        color=coloured("became", list(BECAME), _COLOURS, legend=alt.Legend(columns=3, title=None)),
-        order=alt.Order("rank:Q"), tooltip=[
-            f"{what}:N", "became:N", alt.Tooltip("share:Q", format=".1%"), alt.Tooltip("seconds:Q", format=",.4~g"),
-            alt.Tooltip("bytes:Q", format=",")])
+                         rank=ranked(parts["became"], BECAME))
+    chart = stacked(
+        named("work"), row_axis(what, list(found)),
+        alt.X("share:Q", title="share of the virtual seconds computed", axis=alt.Axis(format=".0%")), "became",
+        BECAME, _COLOURS,
+        [f"{what}:N", "became:N", alt.Tooltip("share:Q", format=".1%"), alt.Tooltip("seconds:Q", format=",.4~g"),
+         alt.Tooltip("bytes:Q", format=",")], columns=3)
     said = "; ".join(f"{name} {wasted(one):.0%}" for name, one in found.items())
     return Figure(key, title, text, f"Stacked bars of shares by {what}. In vain: {said}.",
                   whole(chart, height=_BAR * max(len(found), 2)),

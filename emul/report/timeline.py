@@ -8,7 +8,7 @@ import pandas as pd
 
 from emul.record.tables import read_table
 from emul.report.data import RunData
-from emul.report.drawing import Figure, coloured, named, whole
+from emul.report.drawing import Figure, coloured, named, row_axis, whole
 from emul.report.film import KINDS, Span, journeys
 from emul.report.spacetime import spaced, unit_of
 
@@ -47,7 +47,7 @@ def contact_plan(run: RunData, contacts: pd.DataFrame) -> Figure:
                               "from": drawn.begin / factor, "to": drawn.end / factor, "bytes": drawn.columns["wire"]})
     bars = table.iloc[spaced(len(table), _BARS)].drop(columns="bytes")
     over = transfers.iloc[spaced(len(transfers), _BARS)]
-    y = alt.Y("link:N", title=None, sort=order, axis=alt.Axis(labelLimit=220))
+    y = row_axis("link", order)
     x = alt.X("from:Q", title=f"{unit} of virtual time", scale=alt.Scale(domain=[0, run.end_ns / factor], nice=False))
     whats, colours = ["contact", *KINDS], ["$between", "$s1", "$late", "$lost"]
     colour = coloured("what", whats, colours, legend=alt.Legend(columns=2))
