@@ -176,7 +176,6 @@ CIRCLES = {                             # modules that import each other, also l
     ("emul.roles.activities", "emul.roles.desk", "emul.roles.node"),
     ("emul.schemes.flower.clock", "emul.schemes.flower.current", "emul.schemes.flower.randomness"),
     ("emul.schemes.mp_dp.client_role", "emul.schemes.mp_dp.real"),
-    ("emul.study.compare", "emul.study.text"),
     ("emul.workers.entry", "emul.workers.launcher", "emul.workers.preload", "emul.workers.process")}
 
 

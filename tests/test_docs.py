@@ -48,7 +48,7 @@ from emul.scenario.sections import Section
 from emul.scenario.task import TASK_KEYS
 from emul.study import done
 from emul.study import tables as study_tables
-from emul.study.compare import METRICS
+from emul.study.comparison import METRICS
 from emul.testing import Shuffled
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -17,8 +17,8 @@ from emul.base.errors import EmulError
 from emul.base.extras import optional
 from emul.scenario import Given
 from emul.study import directory, suite_text, text
-from emul.study.compare import Comparison
 from emul.study.compare import compare as run_compare
+from emul.study.comparison import Comparison
 from emul.study.directory import StudyTables
 from emul.study.runs import StudyOutcome as Ended
 from emul.study.runs import Where, crowded, placed

@@ -81,7 +81,7 @@ def compare(scenario: ScenarioFile, schemes: Schemes = None, seeds: Seeds = None
     """Run every scheme of a scenario on the same realisations, and say what differs, with intervals."""
     from emul.study import text
     from emul.study.compare import compare as run_compare
-    from emul.study.compare import document
+    from emul.study.comparison import document
 
     require(report)
     where = where_of(engine, jobs, workers, plugin, quiet)

@@ -97,7 +97,7 @@ def coloured(field: str, domain: list[str], colours: list[str], title: str | Non
     return alt.Color(f"{field}:N", title=title, scale=alt.Scale(domain=domain, range=colours), **more)
 
 
-def row_axis(field: str, order: Any, width: int = 220) -> alt.Y:
+def row_axis(field: str, order: Sequence[str] | alt.SortField, width: int = 220) -> alt.Y:
     """The axis of a chart with a row a name, from top to bottom in this order; px that a name may take."""
     return alt.Y(f"{field}:N", title=None, sort=order, axis=alt.Axis(labelLimit=width))
 
@@ -109,7 +109,7 @@ def ranked(values: pd.Series, names: Iterable[str]) -> pd.Series:
 
 
 def stacked(chart: alt.Chart, y: alt.Y, x: alt.X, parts: str, names: Iterable[str], colours: list[str],
-            tooltip: list[Any], columns: int = 2) -> alt.Chart:
+            tooltip: list[str | alt.Tooltip], columns: int = 2) -> alt.Chart:
     """Bars along x, a row each, of `parts` one after the other by their `rank`. columns: of the legend above them."""
     return chart.mark_bar().encode(
         y=y, x=x, color=coloured(parts, list(names), colours, legend=alt.Legend(columns=columns, title=None)),

@@ -17,7 +17,7 @@ import numpy as np
 from emul.record.rundir import SUMMARY, read_json
 from emul.record.tables import ENERGY, read_table
 from emul.study import tables
-from emul.study.compare import choose_targets, first_reaching, last_within
+from emul.study.comparison import choose_targets, first_reaching, last_within
 from emul.study.job import CELLS
 from emul.study.runs import StudyOutcome
 from emul.study.stats import FEWEST, ends, holm, student

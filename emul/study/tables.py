@@ -57,14 +57,14 @@ COLUMNS: dict[str, dict[str, str]] = {
         "loss": "loss, likewise",
     },
     "metrics": {                        # one row a scheme, seed and metric
-        "metric": "the metric, one of METRICS of emul.study.compare",
+        "metric": "the metric, one of METRICS of emul.study.comparison",
         "scheme": "the scheme",
         "seed": "the seed",
         "value": "its value; null: not reached",
         "unit": "its unit; empty: a fraction",
     },
     "differences": {                    # one row a metric and pair of schemes
-        "metric": "the metric, one of METRICS of emul.study.compare",
+        "metric": "the metric, one of METRICS of emul.study.comparison",
         "scheme": "the scheme",
         "baseline": "the scheme that it is compared with",
         "n_seeds": "seeds that both have a value for",

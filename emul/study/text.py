@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from emul.record.marks import NOTE, among, in_words
 from emul.record.progress import without_empty
 from emul.roles.evaluation import KINDS
-from emul.study.compare import LESS_IS_BETTER, METRICS, Cheapest, Comparison, judged, own, reached, verdict
+from emul.study.comparison import LESS_IS_BETTER, METRICS, Cheapest, Comparison, judged, own, reached, verdict
 from emul.study.stats import FEWEST, MOST_SEEDS, Interval
 
 _HEADS = {"accuracy_at_equal_time": "accuracy at equal time", "accuracy_at_equal_bytes": "at equal bytes",

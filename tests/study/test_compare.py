@@ -14,11 +14,11 @@ import pytest
 import emul
 from emul.base.errors import ScenarioError
 from emul.study import tables, text
-from emul.study.compare import (
+from emul.study.compare import compare
+from emul.study.comparison import (
     METRICS,
     Comparison,
     choose_targets,
-    compare,
     differences,
     differences_table,
     document,

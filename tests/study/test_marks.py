@@ -14,7 +14,8 @@ from emul.base.errors import ScenarioError
 from emul.record import progress
 from emul.record.marks import NOTE
 from emul.study import text
-from emul.study.compare import Comparison, compare, document
+from emul.study.compare import compare
+from emul.study.comparison import Comparison, document
 from emul.study.engines import here
 from emul.study.runs import Where
 
