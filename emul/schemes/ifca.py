@@ -101,6 +101,8 @@ def check(params: Params, world: World) -> list[str]:
         + selecting.wrong_without_probing(params.selection, world, params.fraction, "clients choose among several")
     if params.root_steps and not checks.root_samples(world.task):
         wrong.append(f"root_steps = {params.root_steps}: needs root data at the server: root of the task")
+    if params.clusters > world.clients:
+        wrong.append(f"clusters = {params.clusters}: expected at most {world.clients}, the number of clients")
     return wrong
 
 

@@ -116,6 +116,12 @@ def test_models_can_be_compared_on_a_few_samples_which_stay_the_same() -> None:
         run(("root: {samples: 60}", "choose_on: -1, root: {samples: 60}"))
 
 
+def test_there_are_no_more_clusters_than_clients() -> None:
+    text = schemes.find("ifca").example.replace("clusters: 2, deadline", "clusters: 1000000, deadline")
+    with pytest.raises(ScenarioError, match=r"clusters = 1000000  expected at most \d+, the number of clients"):
+        loads(text, "t")
+
+
 def test_gradients_can_be_averaged() -> None:
     found = run(("root_steps: 5", "root_steps: 20, averaging: gradient, rate: 0.5"), ("rounds: 3", "rounds: 8")).rounds
     assert found[-1]["accuracy"] > found[0]["accuracy"]
