@@ -23,6 +23,7 @@ import pandas as pd
 import pytest
 
 import benchmarks.deployment.__main__ as command
+from benchmarks import document
 from benchmarks.deployment import compare, namespaces, others, pages, predictions
 from benchmarks.deployment.cases import (
     FLUID,
@@ -578,7 +579,7 @@ def test_every_run_says_when_where_and_of_what_it_is() -> None:
 
 
 def test_the_page_has_every_case_of_the_committed_data_with_its_mean_round() -> None:
-    lines = pages.PAGE.read_text(encoding="utf-8").splitlines()
+    lines = document.read(pages.PAGE).splitlines()
     rounds = pages.committed()
     for case, measured in pages.means(rounds).items():
         times = rounds[rounds["case"] == case]["repeat"].nunique()
@@ -588,7 +589,7 @@ def test_the_page_has_every_case_of_the_committed_data_with_its_mean_round() -> 
 def test_the_page_has_the_tables_of_the_committed_data() -> None:
     if not (pages.HOME / "data" / predictions.PREDICTIONS).exists():
         pytest.skip("what is committed was measured before deployments were predicted")
-    text = pages.PAGE.read_text(encoding="utf-8")
+    text = document.read(pages.PAGE)
     assert pages.table_of_predictions(pages.HOME / "data") in text
     assert pages.tables(pages.HOME / "data") in text
 

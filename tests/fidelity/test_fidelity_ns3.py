@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import fidelity_ns3
+from benchmarks import document, fidelity_ns3
 from benchmarks.document import blocks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,7 +34,7 @@ def test_held_out_flows_take_as_long_as_in_ns_3(tmp_path: Path) -> None:
 def test_the_page_has_the_table_of_the_committed_transfers() -> None:
     table = fidelity_ns3.read()
     assert len(table) == 24 + 36 * fidelity_ns3.REALISATIONS
-    assert blocks(fidelity_ns3.PAGE.read_text())["ns3"] == fidelity_ns3.markdown(table)
+    assert blocks(document.read(fidelity_ns3.PAGE))["ns3"] == fidelity_ns3.markdown(table)
 
 
 def test_the_model_still_takes_the_committed_times() -> None:

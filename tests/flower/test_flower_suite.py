@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import suite_flower
+from benchmarks import document, suite_flower
 
 pytest.importorskip("flwr", reason="Flower is not installed: install emul[flower]")
 
@@ -23,7 +23,7 @@ def test_an_app_has_a_row_and_one_that_fails_its_error(tmp_path: Path) -> None:
 
 
 def test_the_page_says_what_the_rows_say() -> None:
-    page = suite_flower.PAGE.read_text(encoding="utf-8")
+    page = document.read(suite_flower.PAGE)
     assert suite_flower.filled(page, suite_flower.read()) == page, "make it anew: python -m benchmarks.suite_flower"
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import emul
-from benchmarks import suite_tasks
+from benchmarks import document, suite_tasks
 from emul import cli, engine, scenario
 from emul.base.errors import ScenarioError
 from emul.learning.task import Task
@@ -467,7 +467,7 @@ def test_a_task_that_comes_along_states_its_sources_has_a_target_and_data_for_th
     one = scenario.load(file)
     assert one.name == f"suite1-{task}"
     assert 0.3 < (one.stop.accuracy or 0) < 1
-    text = (Path(__file__).parents[2] / "docs" / "suite.md").read_text(encoding="utf-8")
+    text = document.read(Path(__file__).parents[2] / "docs" / "suite.md")
     assert f"| `{task}` | {one.stop.accuracy:.0%} |".replace("%", " %") in text
     for clients in (20, 60):                                        # of the smallest network and of the largest
         learning = Task(one.task, clients, 0, "cpu")
@@ -513,12 +513,12 @@ def test_a_network_states_its_sources_has_20_to_100_clients_and_takes_its_own_sc
 
 
 def test_the_measures_are_explained() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "suite.md").read_text(encoding="utf-8")
+    text = document.read(Path(__file__).parents[2] / "docs" / "suite.md")
     said = dict(re.findall(r"^\| `(\w+)` \| ([^|]*)\| [^|]+ \|$", text.partition("## The page")[2], re.MULTILINE))
     assert {name: unit.strip() for name, unit in said.items()} == {name: unit for name, (unit, _) in METRICS.items()}
 
 
 def test_the_networks_of_the_page_are_those_of_the_suite() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "suite.md").read_text(encoding="utf-8")
+    text = document.read(Path(__file__).parents[2] / "docs" / "suite.md")
     said = re.findall(r"^\| `(\w+)` \| \d+ \|", text, re.MULTILINE)
     assert sorted(said) == sorted(SHIPPED.networks)
