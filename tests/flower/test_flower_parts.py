@@ -30,10 +30,9 @@ from emul.scenario import loads
 from emul.schemes.flower import apps, clock, task_of
 from emul.schemes.flower.apps import AppError, find
 from emul.schemes.flower.clock import EPOCH_S, Clock
-from emul.schemes.flower.current import Running, report, run_as, running
-from emul.schemes.flower.notes import Notes, best, weighted
+from emul.schemes.flower.current import Notes, Running, best, report, run_as, running, weighted
+from emul.schemes.flower.grid import RoundNumbers
 from emul.schemes.flower.randomness import Randomness, begin
-from emul.schemes.flower.rounds import RoundNumbers
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from flower_app import CLIENT, SERVER, scenario, write_app
 
-from emul.schemes.flower import clock, randomness, sharing
+from emul.schemes.flower import apps, clock, randomness
 from emul.schemes.flower.clock import DATETIME, EPOCH_S, Clock
 from emul.schemes.flower.current import Running, run_as, running
 from emul.schemes.flower.randomness import Entropy
@@ -106,19 +106,19 @@ def test_globals_that_clients_change_are_named(tmp_path: Path, caplog: pytest.Lo
     """They cannot be mended: the clients of one worker share them."""
     body = "FedAvg(fraction_evaluate=0).start(grid, ArrayRecord([np.zeros(4)]), timeout=60, num_rounds=3)"
     run_text(scenario({"app": str(write_app(tmp_path, body, client=COUNTING))}))
-    told = [record.args for record in caplog.records if record.name == sharing.__name__ and record.args]
+    told = [record.args for record in caplog.records if record.name == apps.__name__ and record.args]
     assert told == [("tiny.client_app.count",), ("tiny.client_app.rng",), ("tiny.client_app.seen",)]
 
 
 def test_an_app_whose_clients_change_no_globals_is_not_told_of_any(
         tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     run_text(scenario({"app": str(write_app(tmp_path))}))
-    assert not [record for record in caplog.records if record.name == sharing.__name__ and record.args]
+    assert not [record for record in caplog.records if record.name == apps.__name__ and record.args]
 
 
 @pytest.mark.parametrize(("seed", "warned"), [("0", False), ("1", True), ("random", True)])
 def test_a_process_that_hashes_by_a_seed_of_its_own_is_told_so(seed: str, warned: bool) -> None:
-    code = "from emul.schemes.flower import sharing\nsharing.warn_of_hashes()\nsharing.warn_of_hashes()"
+    code = "from emul.schemes.flower import apps\napps.warn_of_hashes()\napps.warn_of_hashes()"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120,
                           env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)})
     assert said.stderr.count("Start it with PYTHONHASHSEED=0") == warned

@@ -7,8 +7,8 @@ of the clients; a client that is behind skips what belongs to rounds that are ov
 
 Nothing of Flower is imported before an app runs. `task_of(context)`, for apps that want the scenario's data and model,
 gives an app the learning task of the node that it runs on; `report(accuracy=...)` tells what a server app has found.
-Beside this file lie the Grid (`grid`, `requests`, `messages`), the thread of the server app (`guest`), what runs client
-apps (`hosting`), and the clocks and generators that apps get (`clock`, `randomness`).
+Beside this file lie the Grid (`grid`, `messages`), the thread of the server app and what it asks for (`guest`), what
+runs client apps (`hosting`), and the clocks and generators that apps get (`clock`, `randomness`).
 """
 
 from __future__ import annotations
@@ -23,12 +23,10 @@ from emul.base.plain import PlainDict
 from emul.protocols.demands import demand
 from emul.roles import Message, Node, Scheme, World, checks
 from emul.schemes.flower import apps, messages
-from emul.schemes.flower.current import report, task_of
-from emul.schemes.flower.guest import Ended, Request
+from emul.schemes.flower.current import constant, report, task_of
+from emul.schemes.flower.guest import AnyReply, BeginRound, Ended, Replies, Request, Sleep, WhoIsThere
 from emul.schemes.flower.hosting import AppHost, Client, Owed, label_of, serve
 from emul.schemes.flower.messages import Answer, Call, Ping, Pong
-from emul.schemes.flower.notes import constant
-from emul.schemes.flower.requests import AnyReply, BeginRound, Replies, Sleep, WhoIsThere
 
 __all__ = ["EXAMPLE", "SCHEME", "Params", "check", "client", "report", "server", "task_of"]
 

@@ -8,23 +8,92 @@ A folder as `flwr new` makes it holds a pyproject.toml:
 
 from __future__ import annotations
 
+import builtins
+import datetime
 import importlib
+import importlib.abc
 import importlib.util
+import logging
 import os
+import random
 import re
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from importlib import metadata
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+
 from emul.base.errors import EmulError
 from emul.base.plain import PlainMapping
-from emul.schemes.flower import clock, randomness, sharing
+from emul.schemes.flower import clock, randomness
+from emul.schemes.flower.current import Running, run_as
+from emul.schemes.flower.randomness import Entropy, aside
+
+# --- State that clients of one worker share though they should not ---------------------------------------------------
+# The worker's seed of hashes, and globals of the app's modules. Neither can be mended here, so it is said once, as a
+# warning.
+
+_log = logging.getLogger(__name__)
+_CALLS = 8                          # of clients that are looked at: who counts does so from the first one on
+
+
+@cache
+def warn_of_hashes() -> None:
+    """Warn if this process was started with another seed of hashes than workers are."""
+    if sys.flags.hash_randomization:
+        _log.warning("this process hashes text by a seed of its own: an app that uses hash() or the order of a set "
+                     "gives other results each time. Start it with PYTHONHASHSEED=0, or run the app in workers "
+                     "(--workers 1)")
+
+
+class Globals:
+    """The globals of an app's modules, while its clients are called. owns: whether a module is one of the app's."""
+
+    def __init__(self, owns: Callable[[str], bool]):
+        self._owns = owns
+        self._calls = 0
+        self._told: set[str] = set()
+
+    def before(self) -> dict[str, object]:
+        """Their values before a call; {}: nobody looks any more."""
+        self._calls += 1
+        return self._marks() if self._calls <= _CALLS else {}
+
+    def after(self, before: dict[str, object]) -> None:
+        """Say which of them a call has changed."""
+        now = self._marks() if before else {}
+        for name in sorted(name for name, mark in before.items() if now.get(name, mark) != mark):
+            if name not in self._told:
+                self._told.add(name)
+                _log.warning("the ClientApp has changed the global %s: clients that run in one worker share it, so "
+                             "results depend on how many workers there are. What a client keeps belongs into "
+                             "context.state", name)
+
+    def _marks(self) -> dict[str, object]:
+        """The values that are compared: numbers and text, the lengths of lists, and the positions of generators."""
+        return {f"{module}.{name}": _mark(value) for module, found in list(sys.modules.items()) if self._owns(module)
+                for name, value in list(vars(found).items()) if type(value) in _MARKS}
+
+
+def _mark(value: object) -> object:
+    return _MARKS[type(value)](value)
+
+
+def _of_numpy(generator: np.random.Generator) -> str:
+    return repr(generator.bit_generator.state)
+
+
+_MARKS: dict[type, Callable[[Any], object]] = {
+    bool: bool, int: int, float: repr, str: str, list: len, random.Random: random.Random.getstate,
+    np.random.Generator: _of_numpy, np.random.RandomState: lambda generator: repr(generator.get_state())}
+
 
 Side = Literal["server", "client"]
 MISSING = "Flower is not installed: pip install 'emul[flower]'"
@@ -179,18 +248,17 @@ class Loaded:
     _paths: ClassVar[list[str]] = []    # the folder of the last app that this process has loaded: it is on sys.path
 
     def __init__(self, app: App, seed: int):
-        from emul.schemes.flower import importing
 
         self._app = app
         self._found: dict[Side, object] = {}
         self.told: set[str] = set()         # of exceptions of its ClientApp
         os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
-        self.globals = sharing.Globals(partial(_is_named, app))
-        sharing.warn_of_hashes()
+        self.globals = Globals(partial(_is_named, app))
+        warn_of_hashes()
         clock.install()
         randomness.install()
         _forget_modules(app)
-        importing.AppFinder(seed, partial(_owns, app)).install()
+        AppFinder(seed, partial(_owns, app)).install()
         if app.folder is not None:
             for path in self._paths:
                 if path in sys.path:
@@ -262,3 +330,53 @@ def _lies_in(module: ModuleType, folder: Path | None) -> bool:
     if folder is None or not file or not Path(file).is_relative_to(folder):
         return False
     return "site-packages" not in file          # an environment within the folder
+
+
+# --- The import of an app's modules: each as if it were the first thing that the app does ----------------------------
+# A module draws from a stream of its own, at virtual time 0, whoever imports it and when: workers import them in
+# another order for another number of workers. And for it `datetime` is `emul.schemes.flower.clock.DATETIME`.
+
+class AppFinder(importlib.abc.MetaPathFinder):
+    """Finds the modules of one app, until there is another one. owns: whether a module of this name is one of them."""
+
+    _newest: ClassVar[AppFinder | None] = None
+
+    def __init__(self, seed: int, owns: Callable[[str], bool]):
+        self._seed, self._owns = seed, owns
+
+    def install(self) -> None:
+        """From now on modules are imported by this one."""
+        if AppFinder._newest in sys.meta_path:
+            sys.meta_path.remove(AppFinder._newest)
+        AppFinder._newest = self
+        sys.meta_path.insert(0, self)
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None,
+                  ) -> ModuleSpec | None:
+        found = PathFinder.find_spec(fullname, path, target) if self._owns(fullname) else None
+        if found is not None and type(found.loader) is SourceFileLoader:
+            found.loader = _Loader(fullname, found.loader.path, self._seed)
+        return found
+
+
+class _Loader(SourceFileLoader):
+    def __init__(self, fullname: str, path: str, seed: int):
+        super().__init__(fullname, path)
+        self._seed = seed
+
+    def exec_module(self, module: ModuleType) -> None:
+        vars(module)["__builtins__"] = {**vars(builtins), "__import__": _import}
+        entropy = Entropy(self._seed, "module", module.__name__)
+        with aside(self._seed, "module", module.__name__), run_as(Running(0, clock.Clock(0, _do_nothing),
+                                                                          entropy=entropy)):
+            super().exec_module(module)
+
+
+def _import(name: str, *how: Any, **more: Any) -> Any:
+    """`import`, as modules of an app have it."""
+    module = builtins.__import__(name, *how, **more)
+    return clock.DATETIME if module is datetime else module
+
+
+def _do_nothing(seconds: float) -> None:
+    """`sleep` while a module is imported: it takes no time."""

@@ -2,7 +2,7 @@
 
 The functions of the module `time` are replaced by ones that ask which app runs in their thread; where none does, they
 are the real ones. Functions that Flower has imported by name before (`from time import sleep`) are replaced there, too.
-`datetime` is replaced in modules of Flower and of the app (`importing`). A thread that an app starts is the app's, and
+`datetime` is replaced in modules of Flower and of the app (`AppFinder`). A thread that an app starts is the app's, and
 so is what it hands to a pool of threads.
 """
 

@@ -1,4 +1,7 @@
-"""The node whose app runs in this thread: the clocks, the messages and the helpers of an app go by it."""
+"""The node whose app runs in this thread: the clocks, the messages and the helpers of an app go by it.
+
+`Notes` is what it has observed of its round.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,104 @@ from typing import TYPE_CHECKING, Any
 
 from emul.base.errors import RoleError
 from emul.schemes.flower.clock import Clock
-from emul.schemes.flower.notes import Notes
 from emul.schemes.flower.randomness import Entropy
 
 if TYPE_CHECKING:
     from emul.learning import NodeTask
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from emul.base.plain import PlainMapping
+
+# --- Observations of an app's round, for the observer: its global model, and the metrics that it finds ---------------
+
+_WEIGHTS = ("num-examples", "num_examples")     # the metric by which Flower's strategies weight others
+
+
+@dataclass
+class Notes:
+    """Of one server app. metrics of the round that goes on; model: the newest."""
+
+    central: dict[str, float] = field(default_factory=dict)         # evaluated by the server app itself
+    found: list[dict[str, float]] = field(default_factory=list)     # evaluated by clients
+    model: Any = None                                               # ArrayRecord
+    replies: int = 0
+    errors: int = 0
+    trained: int = 0                                                # replies to trainings,
+    untrained: list[str] = field(default_factory=list)              # and those that tell of an error: "client: reason"
+
+    def evaluated(self, metrics: PlainMapping | None) -> None:
+        """The server app has evaluated its model."""
+        if metrics is not None:
+            self.central |= {key: float(v) for key, v in metrics.items() if isinstance(v, (int, float))}
+
+    def closed(self) -> dict[str, float]:
+        """The metrics of the round, which is over: `accuracy` and `loss`, and each under its own name."""
+        clients = weighted(self.found)
+        metrics = clients | self.central
+        found = {named(key): value for key, value in metrics.items()}
+        for wanted in ("accuracy", "loss"):
+            key = best(self.central, wanted) or best(clients, wanted)
+            if key is not None:
+                found[wanted] = metrics[key]
+        self.central, self.found = {}, []
+        return found
+
+    def counted(self) -> dict[str, int]:
+        """The numbers of replies that came in the round, and of those that told of an error."""
+        found = {"received": self.replies, "client_errors": self.errors}
+        self.replies = self.errors = 0
+        return found
+
+    def failure(self) -> str:
+        """The reason why no training came out of the round, which is over; "": some did, or nobody was asked."""
+        found = all_failed(self.untrained) if self.untrained and not self.trained else ""
+        self.trained, self.untrained = 0, []
+        return found
+
+
+def all_failed(errors: Sequence[str]) -> str:
+    """The message on replies that all tell of errors."""
+    return f"all {len(errors)} replies tell of an error; the first: {errors[0]}"
+
+
+def weighted(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of each metric over those that have it, weighted by `num-examples` as Flower's strategies do it.
+
+    >>> weighted([{"acc": 1.0, "num-examples": 3}, {"acc": 0.0, "num-examples": 1}])
+    {'acc': 0.75}
+    """
+    sums: dict[str, float] = {}
+    weights: dict[str, float] = {}
+    for one in found:
+        weight = next((one[key] for key in _WEIGHTS if key in one), 1.0)
+        for key, value in one.items():
+            if key not in _WEIGHTS:
+                sums[key] = sums.get(key, 0.0) + weight * value
+                weights[key] = weights.get(key, 0.0) + weight
+    return {key: sums[key] / weights[key] for key in sums if weights[key]}
+
+
+def best(metrics: Mapping[str, float], wanted: str) -> str | None:
+    """The key that tells "accuracy" or "loss", by its name; of several the one that comes closest.
+
+    >>> best({"eval_acc": 0.5, "train_loss": 1.0}, "accuracy")
+    'eval_acc'
+    """
+    short = wanted[:3] if wanted == "accuracy" else wanted
+    fitting = [key for key in metrics if short in named(key).split("_") or wanted in named(key).split("_")]
+    return min(fitting, key=lambda key: (named(key) != wanted, "train" in key, key), default=None)
+
+
+def named(key: str) -> str:
+    """A metric's key as the name of a column."""
+    return "".join(c if c.isalnum() else "_" for c in key.lower())
+
+
+def constant(metrics: Mapping[str, float], model: np.ndarray) -> dict[str, float]:
+    """An evaluation of a model that is known already."""
+    return dict(metrics)
 
 
 @dataclass

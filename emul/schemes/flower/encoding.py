@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.common.serde import message_from_proto, message_to_proto, recorddict_to_proto
@@ -14,6 +16,20 @@ from emul.schemes.flower.messages import CALLS, STAGES, Answer, Call, count_as
 PHASE = "emul.phase"                # key of a ConfigRecord: what an app wants its message counted under
 _SECAGG, _STAGE = "secaggplus_configs", "stage"
 _ROUND = "server-round"
+
+# parts of Flower that lie at other places in other versions, from 1.27 on
+try:
+    from flwr.supercore.run import Run as Run
+except ImportError:                 # up to 1.30
+    from flwr.common.typing import Run as Run
+try:
+    from flwr.compat.common import recorddict_compat as recorddict_compat
+except ImportError:                 # up to 1.30
+    from flwr.common import recorddict_compat as recorddict_compat
+try:
+    from flwr.supercore.task_identity import TaskIdentity
+except ImportError:                 # before messages took their sender from the process
+    TaskIdentity = None
 
 
 def call_of(message: Message, number: str, content: np.ndarray, floating: bool) -> Call:
@@ -137,3 +153,16 @@ def scalars(content: RecordDict) -> dict[str, float]:
     found = {key: value for record in content.metric_records.values() for key, value in record.items()}
     found |= content.config_records.get("evaluateres.metrics", {})
     return {key: float(value) for key, value in found.items() if isinstance(value, (int, float))}
+
+
+# --- the sender of messages ------------------------------------------------------------------------------------------
+
+def be(run_id: int, node_id: int) -> None:
+    """Messages that are made from now on are of this node and run: Flower keeps its identity in the process."""
+    if TaskIdentity is not None:
+        TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = run_id, run_id, node_id
+
+
+def sent_by(message: Any, run_id: int, node_id: int) -> None:
+    """Write run and sender into a message that is sent: in older versions it is made without them."""
+    message.metadata.__dict__.update(_run_id=run_id, _src_node_id=node_id)

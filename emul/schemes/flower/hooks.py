@@ -25,10 +25,9 @@ from flwr.server.history import History
 from flwr.server.workflow import default_workflows
 from flwr.serverapp.strategy import Strategy
 
-from emul.schemes.flower.current import running
+from emul.schemes.flower.current import Notes, running
+from emul.schemes.flower.encoding import recorddict_compat as compat
 from emul.schemes.flower.grid import EmulGrid
-from emul.schemes.flower.notes import Notes
-from emul.schemes.flower.versions import recorddict_compat as compat
 
 
 @cache

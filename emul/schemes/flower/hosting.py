@@ -19,12 +19,10 @@ from emul.base.plain import PlainDict, PlainMapping
 from emul.roles import Node, World
 from emul.schemes.flower.apps import Loaded, find
 from emul.schemes.flower.clock import Clock, created_s
-from emul.schemes.flower.current import Running, run_as
-from emul.schemes.flower.guest import Ended, Guest, Request
+from emul.schemes.flower.current import Notes, Running, run_as
+from emul.schemes.flower.guest import BeginRound, Ended, Guest, Request
 from emul.schemes.flower.messages import LABELS, REPLIES, RUN_ID, SERVER_ID, Answer, Call, count_as
-from emul.schemes.flower.notes import Notes
 from emul.schemes.flower.randomness import Entropy, Randomness, begin
-from emul.schemes.flower.requests import BeginRound
 
 FIRST_ID = 2                        # of the first client; the others follow
 
@@ -72,9 +70,9 @@ def ids(node: Node) -> dict[int, int]:
 
 def be(flower_id: int) -> None:
     """Messages that are made from now on are of this node."""
-    from emul.schemes.flower import versions
+    from emul.schemes.flower import encoding
 
-    versions.be(RUN_ID, flower_id)
+    encoding.be(RUN_ID, flower_id)
 
 
 class AppHost:

@@ -24,7 +24,7 @@ all and not sent.
 `verifier_role`     V's answers
 `decisions`     the rule in the clear; `ciphertexts` the same on encrypted rows, laid out as `slots` says
 `faults`        clients that send what they should not
-`attacks`       what V learns of the clients: `shared_mask`, `slot_leak`, by `verifier_view`
+`attacks`       what V learns of the clients: `shared_mask`, `slot_leak`
 
 Protects: prototypes from two servers that do not collude, beyond norms and similarities; the model from malicious
 prototypes. Not: which classes a client holds.

@@ -12,8 +12,7 @@ from emul.attacks.privacy import NotKept
 from emul.engine.reopening import attack
 from emul.primitives.he.ckks import PROTOTYPES, Ckks, Keys, available
 from emul.scenario import loads
-from emul.schemes.ppfpl.shared_mask import likeness, shared_mask
-from emul.schemes.ppfpl.slot_leak import leakage
+from emul.schemes.ppfpl.attacks import leakage, likeness, shared_mask
 from emul.schemes.ppfpl.slots import Layout, uniform, zero_sum
 
 needs_tenseal = pytest.mark.skipif(not available(), reason="TenSEAL, the extra `he`, is not installed")
