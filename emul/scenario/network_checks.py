@@ -39,6 +39,8 @@ def check_network(parts: SoundParts, tree: PlainMapping,
     checked = Verdicts()
     if "network" in parts:
         checked.found += _record(parts["network"])
+    # What names a device or a class of links that no table has is left out of what follows, which looks names up in
+    # these tables and takes them for found.
     devices = parts.get("devices")
     if devices is not None and (unsound := [*_devices(devices), *_link_classes(devices)]):
         checked.found += unsound
@@ -46,15 +48,17 @@ def check_network(parts: SoundParts, tree: PlainMapping,
     groups, unsound = sound_groups(parts.get("groups", ()), parts.get("devices"))
     checked.found += unsound
     parts = {**parts, "groups": groups, "devices": equipment(parts.get("devices"), groups)}
+    # A network is built only where all that makes it is sound, and each of its files can be read: what `build` says of
+    # the rest would be consequences of mistakes that are told already.
     if all(key in parts for key in ("topology", "link_rules", "media", "radio")):
         unsound = list(_files(parts))
         if not unsound:
             network, unsound = _built(parts)
         checked.found += unsound
     if network is not None:
-        short, told = lacking(groups, network)
-        checked.found += [*short, *_unknown_names(parts, tree, network.names), *unknown_in_rules(parts, tree)]
-        checked.warnings += [*told, *overruled(groups, parts["link_rules"]), *_unmatched(parts, network.names)]
+        shortages, empty = lacking(groups, network)
+        checked.found += [*shortages, *_unknown_names(parts, tree, network.names), *unknown_in_rules(parts, tree)]
+        checked.warnings += [*empty, *overruled(groups, parts["link_rules"]), *_unmatched(parts, network.names)]
         checked.warnings += [*_no_effect(parts), *_beyond(parts), *_dropped_rows(parts["link_rules"])]
         checked.found += [(("radio", *below), shown(written), expected)
                           for below, written, expected in radio_problems(network)]
@@ -417,8 +421,8 @@ def sound_groups(groups: Sequence[ClientGroup], devices: Devices | None) -> tupl
 
 def lacking(groups: Sequence[ClientGroup], network: Network) -> tuple[list[Finding], list[str]]:
     """Fractions that are more than is left; warnings of groups without members."""
-    wrong, told = short_of(groups, network.names, network.roles, network.groups)
-    return [(("groups", i, "fraction"), found, expected) for i, found, expected in wrong], told
+    wrong, empty = short_of(groups, network.names, network.roles, network.groups)
+    return [(("groups", i, "fraction"), found, expected) for i, found, expected in wrong], empty
 
 
 def overruled(groups: Sequence[ClientGroup], rules: Sequence[LinkRule]) -> list[str]:
