@@ -38,8 +38,10 @@ from emul.report import (
     write,
 )
 
-PARTS = ("build", "curves", "data", "drawing", "figures", "files", "grid", "holdings", "page", "palette", "phases",
+PARTS = ("build", "curves", "data", "drawing", "figures", "files", "grid", "page", "palette", "phases",
          "sequence", "spacetime", "study", "topology")
+
+
 @pytest.fixture(scope="module")
 def run_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run of small_run.py, written as a run directory."""
