@@ -21,7 +21,7 @@ from benchmarks import document
 from benchmarks.common import ROOT
 from benchmarks.document import replaced
 from benchmarks.finished import markdown
-from emul.study.engines import here
+from emul.study.engines import in_turn
 from emul.study.runs import Where, summary_of
 from emul.study.suite import suite
 
@@ -57,7 +57,7 @@ def apps() -> list[dict[str, Any]]:
 
 def ran(out: Path, entries: Sequence[dict[str, Any]], networks: Sequence[str], seeds: Sequence[int]) -> pd.DataFrame:
     """One row an app, network and seed, `COLUMNS`; `error` says why it did not run."""
-    study = suite(Where(here, 1), schemes=entries, networks=networks, seeds=seeds, out=out)
+    study = suite(Where(in_turn, 1), schemes=entries, networks=networks, seeds=seeds, out=out)
     rows = []
     for cell in study.study.runs:
         said = summary_of(study.study.path, cell)

@@ -27,7 +27,7 @@ Engine = Callable[[Sequence[CellJob], Tell], None]
 _END_S = 10.0       # the time that a process may take to end its run when told to
 
 
-def here(tasks: Sequence[CellJob], tell: Tell) -> None:
+def in_turn(tasks: Sequence[CellJob], tell: Tell) -> None:
     """One after the other in this process, on one pool."""
     if tasks:
         with PoolOnDemand(tasks[0].workers) as pool:
@@ -35,7 +35,7 @@ def here(tasks: Sequence[CellJob], tell: Tell) -> None:
                 tell(run_cell(task, pool, tell))
 
 
-def beside(jobs: int) -> Engine:
+def in_processes(jobs: int) -> Engine:
     """In `jobs` processes, each with a pool of its own. One that dies costs its cell; a new one goes on."""
     def engine(tasks: Sequence[CellJob], tell: Tell) -> None:
         waiting = _Waiting(tasks)

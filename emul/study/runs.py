@@ -108,7 +108,8 @@ def placed(engine: str = "local", jobs: int = 1, workers: int | None = None, plu
     """
     if engine == "ray":
         return Where(engines.on_ray, 1 if workers is None else workers, tuple(plugins), quiet)
-    return Where(engines.here if jobs == 1 else engines.beside(jobs), _each(jobs, workers), tuple(plugins), quiet)
+    local = engines.in_turn if jobs == 1 else engines.in_processes(jobs)
+    return Where(local, _each(jobs, workers), tuple(plugins), quiet)
 
 
 def crowded(jobs: int, workers: int | None) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from emul.study.engines import here
+from emul.study.engines import in_turn
 from emul.study.runs import Where
 
 PICKY = '''\
@@ -48,4 +48,4 @@ def picky(small: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.fixture
 def inside() -> Callable[..., Where]:
     """Everything within this process, with these plug-ins."""
-    return lambda *plugins: Where(here, 0, plugins)
+    return lambda *plugins: Where(in_turn, 0, plugins)

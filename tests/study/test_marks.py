@@ -16,7 +16,7 @@ from emul.record.marks import NOTE
 from emul.study import text
 from emul.study.compare import compare
 from emul.study.comparison import Comparison, document
-from emul.study.engines import here
+from emul.study.engines import in_turn
 from emul.study.runs import Where
 
 BOTH = "schemes=[{name: fedavg, deadline: 1 s}, {name: fedavg, label: seer, fraction: 0.9}]"
@@ -26,7 +26,7 @@ BOTH = "schemes=[{name: fedavg, deadline: 1 s}, {name: fedavg, label: seer, frac
 def compared(tmp_path_factory) -> Comparison:
     folder = tmp_path_factory.mktemp("marks")
     (folder / "small.yaml").write_text(SMALL)
-    return compare(folder / "small.yaml", Where(here, 0), seeds=[0, 1, 2], sets=[BOTH, "stop.rounds=4"], target=0.1,
+    return compare(folder / "small.yaml", Where(in_turn, 0), seeds=[0, 1, 2], sets=[BOTH, "stop.rounds=4"], target=0.1,
                    out=folder / "out")
 
 

@@ -23,7 +23,7 @@ from emul.registry.schemes import UnknownScheme
 from emul.report import write
 from emul.report.suite import _compared, dots
 from emul.study.directory import StudyError
-from emul.study.engines import here
+from emul.study.engines import in_turn
 from emul.study.job import CELLS
 from emul.study.runs import Where
 from emul.study.suite import Suite, SuiteOutcome, suite
@@ -104,7 +104,7 @@ def folder(small: Path) -> Path:
 
 
 def run(folder: Path, **more: Any) -> SuiteOutcome:
-    return suite(Where(here, 0), folder=folder, **{"seeds": [0, 1], **more})
+    return suite(Where(in_turn, 0), folder=folder, **{"seeds": [0, 1], **more})
 
 
 # --- what is run ------------------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def test_a_scheme_that_cuts_the_model_is_a_line_where_the_model_cannot_be_cut(fo
 
 def test_a_scheme_of_a_plug_in_runs_beside_the_others_with_the_deadline_of_each_network(folder: Path) -> None:
     (folder.parent / "never.py").write_text(MINE)
-    found = suite(Where(here, 0, ("never",)), folder=folder, schemes=["fedavg"], seeds=[0])
+    found = suite(Where(in_turn, 0, ("never",)), folder=folder, schemes=["fedavg"], seeds=[0])
     mine = {cell.network: cell.scenario.schemes[0][1]["deadline"] for cell in found.study.runs
             if cell.scheme == "never"}
     assert mine == {"lan": "3 s", "far": "9 s"}
@@ -213,7 +213,7 @@ def test_cells_with_a_row_in_a_table_are_not_run_again(folder: Path) -> None:
 def test_digests_are_equal_for_one_and_two_workers_and_after_a_part_was_lost(folder: Path) -> None:
     import shutil
 
-    badges = [suite(Where(here, workers), folder=folder, seeds=[0], out=Path(f"with-{workers}")).badge
+    badges = [suite(Where(in_turn, workers), folder=folder, seeds=[0], out=Path(f"with-{workers}")).badge
               for workers in (0, 1, 2)]
     shutil.rmtree(next(iter(sorted(Path("with-2", CELLS).glob("[!.]*")))))
     badges.append(run(folder, seeds=[0], out=Path("with-2")).badge)
@@ -477,7 +477,7 @@ def test_a_task_that_comes_along_states_its_sources_has_a_target_and_data_for_th
 
 
 def test_the_tables_task_learns_on_a_network_that_comes_along(small: Path) -> None:
-    found = suite(Where(here, 0), schemes=["fedavg"], networks=["lan"], seeds=[0], task="tabular",
+    found = suite(Where(in_turn, 0), schemes=["fedavg"], networks=["lan"], seeds=[0], task="tabular",
                   sets=["stop.rounds=5"])
     curve = found.results.curves
     assert found.results.target == {"lan": 0.95}

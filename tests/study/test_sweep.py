@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,17 +16,20 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from own_ray import own_ray
 
 import emul
 from emul import engine
 from emul.base.errors import ScenarioError
 from emul.study import tables
+from emul.study.cells import Cell
 from emul.study.directory import StudyError, opened
-from emul.study.engines import _Waiting, beside, here
+from emul.study.engines import _Waiting, in_processes, in_turn
 from emul.study.job import CellJob
 from emul.study.runs import Where, summary_of
-from emul.study.sweep import sweep
+from emul.study.sweep import Shard, shard, sweep
 
 Inside = Callable[..., Where]
 
@@ -204,11 +208,11 @@ def test_a_process_that_dies_costs_its_cell_alone(small: Path) -> None:
         "async def server(node, p):\n    if node.seed == 1:\n        os._exit(9)\n\n\n"
         "async def client(node, p):\n    pass\n\n\n"
         'SCHEME = Scheme(params=Params, roles={"server": server, "client": client})\n')
-    study = sweep(small, Where(beside(1), 0, ("deadly",)), sets=["schemes=[deadly]"], seeds=[0, 1, 2])
+    study = sweep(small, Where(in_processes(1), 0, ("deadly",)), sets=["schemes=[deadly]"], seeds=[0, 1, 2])
     assert [(f.cell.seed, f.error) for f in study.failed] == [(1, "the process that ran it ended with code 9")]
     assert [cell.seed for cell in study.runs] == [0, 2]
     assert len(list(study.path.glob("cells/.*.tmp"))) == 1
-    sweep(small, Where(here, 0, ("deadly",)), sets=["schemes=[deadly]"], seeds=[0])
+    sweep(small, Where(in_turn, 0, ("deadly",)), sets=["schemes=[deadly]"], seeds=[0])
     assert not list(study.path.glob("cells/.*.tmp"))         # what the dead one left is gone
 
 
@@ -217,7 +221,7 @@ def test_a_process_that_dies_costs_its_cell_alone(small: Path) -> None:
 def test_results_do_not_depend_on_where_cells_run(small: Path, inside: Inside) -> None:
     options = {"grid": {"stop.rounds": [1, 2]}, "seeds": [0, 1], "schemes": ["fedavg"]}
     a = sweep(small, inside(), out=Path("a"), **options)
-    b = sweep(small, Where(beside(2), 0), out=Path("b"), **options)
+    b = sweep(small, Where(in_processes(2), 0), out=Path("b"), **options)
     assert len(a.runs) == 4
     same_results(a.path, b.path)
 
@@ -324,7 +328,7 @@ def test_without_ray_its_engine_says_what_to_install(small: Path, monkeypatch: p
 
 
 def test_cells_over_networks_train_once_and_come_out_as_they_would(small: Path, tmp_path: Path) -> None:
-    study = sweep(small, Where(here, 0), grid={"links[0].latency": ["10 ms", "20 ms", "40 ms"]}, seeds=[0, 1])
+    study = sweep(small, Where(in_turn, 0), grid={"links[0].latency": ["10 ms", "20 ms", "40 ms"]}, seeds=[0, 1])
     assert study.from_store is not None
     assert study.from_store == pytest.approx(2 / 3, abs=0.1)
     for cell in study.runs:
@@ -342,3 +346,46 @@ def test_jobs_go_on_with_their_group_and_begin_those_that_nobody_is_at() -> None
     assert [task.key for _ in range(2) if (task := waiting.take("b"))] == ["b1", "b2"]
     assert [task.key for _ in range(2) if (task := waiting.take("b"))] == ["a1", "a2"]
     assert waiting.take("a") is None
+
+
+# --- in parts: every cell in one of them, and a study of all that equals the one that was run at once
+# -----------------
+GRID = {"links[1].outage.p": [0.1, 0.6]}
+
+
+@given(st.integers(0, 60), st.integers(1, 20))
+def test_the_parts_have_each_cell_once_in_their_order_and_in_like_numbers(count: int, of: int) -> None:
+    cells = [Cell(f"{i:x}", "ab"[i % 2], i % 5, {}, None) for i in range(count)]        # type: ignore[arg-type]
+    parts = [Shard(k, of).part(cells) for k in range(1, of + 1)]
+    assert sorted(cell.key for part in parts for cell in part) == sorted(cell.key for cell in cells)
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+    assert all(part == [cell for cell in cells if cell in part] for part in parts)
+
+
+@pytest.mark.parametrize("text", ["0/3", "4/3", "3", "a/b", "1/0", "-1/2"])
+def test_a_wrong_part_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="such as 3/16"):
+        shard(text)
+
+
+def test_parts_that_are_collected_are_the_whole_sweep(small: Path, inside: Inside, tmp_path: Path) -> None:
+    whole = sweep(small, inside(), grid=GRID, seeds=[1, 2], schemes=["fedavg"], out=tmp_path / "whole")
+    parts = [sweep(small, inside(), grid=GRID, seeds=[1, 2], schemes=["fedavg"], shard=Shard(k, 3)) for k in (1, 2, 3)]
+    assert [part.path.name for part in parts] == ["small-sweep-1of3", "small-sweep-2of3", "small-sweep-3of3"]
+    assert sorted(len(part.runs) for part in parts) == [1, 1, 2]
+
+    some = sweep(small, inside(), grid=GRID, seeds=[1, 2], schemes=["fedavg"],
+                 collected=[part.path for part in parts[:2]])
+    assert len(some.runs) == len(parts[0].runs) + len(parts[1].runs)
+    assert f"{4 - len(some.runs)} of 4 cells are in none of these studies" in some.warnings[-1]
+    shutil.rmtree(parts[0].path)                        # what was collected is a copy
+    found = sweep(small, inside(), grid=GRID, seeds=[1, 2], schemes=["fedavg"], collected=[parts[2].path])
+    assert not found.warnings
+    tables = [pd.read_csv(study.path / "results.csv").drop(columns="real_s") for study in (whole, found)]
+    pd.testing.assert_frame_equal(*tables)
+
+
+def test_what_is_no_study_cannot_be_collected(small: Path, inside: Inside, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    with pytest.raises(StudyError, match=r"other: no directory of a study"):
+        sweep(small, inside(), schemes=["fedavg"], collected=[tmp_path / "other"])

@@ -10,7 +10,7 @@ from digested import digests
 from own_ray import Elsewhere, elsewhere_begun
 from slow_run import Apart, dies_and_is_gone_on_with, example, left_behind
 
-from emul.study.engines import here
+from emul.study.engines import in_turn
 from emul.study.runs import Where
 from emul.study.sweep import sweep
 from emul.workers import joining
@@ -75,7 +75,7 @@ def test_a_sweep_gives_the_results_that_it_gives_here(elsewhere: Elsewhere, smal
 
     monkeypatch.setenv("RAY_ADDRESS", elsewhere.address)
     options = {"seeds": [0, 1], "schemes": ["fedavg"]}
-    a = sweep(small, Where(here, 0), out=Path("a"), **options)
+    a = sweep(small, Where(in_turn, 0), out=Path("a"), **options)
     b = sweep(small, Where(on_ray, 1), out=Path("b"), **options)
     assert (len(b.runs), b.failed) == (2, [])
     assert {cell.key: digest_of(b.path, cell.key) for cell in b.runs} == {
