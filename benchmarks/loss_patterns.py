@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.summing import SumOutcome, sums
 from emul.base import rows
 from emul.base.streams import generator
 from emul.schemes.safelearning.groupwise import DETECTORS
-from emul.testing.summing import SumOutcome, sums
 
 Parameters = dict[str, Any]
 BAD = ("wrong", "exposed", "other")

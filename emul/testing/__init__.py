@@ -3,7 +3,6 @@
     role = drive(server, Params(), clients=[1, 2, 3])       one role alone, no network: feed messages, read actions
     ran = run_world({"server": server, "client": client}, clients=3, stop=Stop(rounds=2))     roles over a network
     run_text(fedavg.EXAMPLE, "stop.rounds=1")               a scenario of one scheme, with some of its values set
-    fedsgd(text, rounds=3)                                  models of plain descent on the same batches
     check_scheme("fedavg")                                  what must hold of every scheme
     check_task({"data": ..., "model": ..., "solver": ...})  what must hold of every learning task
 
@@ -11,11 +10,10 @@ Everything runs in this process, but for the pools that `check_scheme` is given.
 """
 
 from emul.testing.conformance import SMALL, check_scheme
-from emul.testing.descent import fedsgd
 from emul.testing.drive import Driven, drive
 from emul.testing.shuffled import Shuffled
 from emul.testing.tasks import check_task
 from emul.testing.world import MS, NoParams, Ran, run_text, run_world, scheme_of
 
-__all__ = ["MS", "SMALL", "Driven", "NoParams", "Ran", "Shuffled", "check_scheme", "check_task", "drive", "fedsgd",
+__all__ = ["MS", "SMALL", "Driven", "NoParams", "Ran", "Shuffled", "check_scheme", "check_task", "drive",
            "run_text", "run_world", "scheme_of"]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.summing import SumOutcome, sums
 from emul.base import rows
 from emul.message.wire import Message, encode
 from emul.primitives.crypto import graphs
@@ -20,7 +21,6 @@ from emul.protocols.pairwise import messages
 from emul.protocols.pairwise import server as hub
 from emul.protocols.pairwise.messages import Consents, Survived, Unmask, id_array
 from emul.record.audit import both_revealed
-from emul.testing.summing import SumOutcome, sums
 
 STAGES = ("AdvertiseKeys", "SharesUp", "Masked", "Reveal")
 

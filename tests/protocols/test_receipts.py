@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.summing import SumOutcome, sums
 from emul.base.errors import ProtocolViolation
 from emul.protocols.demands import Refused
 from emul.protocols.pairwise import client as members
 from emul.protocols.pairwise.hand import reveal_without
 from emul.protocols.pairwise.messages import UnmaskWithout, id_array
-from emul.testing.summing import SumOutcome, sums
 
 OTHERS = frozenset({2, 3, 4, 5, 6, 7})
 

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks import scripted
+from benchmarks.scripted import FakeTask, Late, Lost, Script, nothing
 from emul.base import rows
 from emul.base.streams import generator
 from emul.kernel import Kernel, NodeCrash
@@ -20,8 +22,6 @@ from emul.roles.events import Compute, Computed, Entered, LeaveRound, Ready, Sta
 from emul.roles.node import Node
 from emul.roles.trampoline import Role
 from emul.roles.world import World
-from emul.testing import scripted
-from emul.testing.scripted import FakeTask, Late, Lost, Script, nothing
 
 
 def towards_a_goal(task: FakeTask, whose: str, round_: int, parameters: np.ndarray) -> np.ndarray:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from descent import fedsgd
 from torch import nn
 
 from emul.base import rows as R
@@ -25,7 +26,7 @@ from emul.scenario import loads
 from emul.schemes import mp_dp
 from emul.schemes.mp_dp import Params, check, warn
 from emul.schemes.mp_dp import server_role as hub
-from emul.testing import fedsgd, run_text
+from emul.testing import run_text
 
 EXACT = "eps: null, clip: off, additive: full, dtype: float64, ring_fraction: 40"
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from descent import fedsgd
 from torch import nn
 
 from emul.base import rows as R
@@ -18,7 +19,7 @@ from emul.primitives.privacy import ldp
 from emul.protocols.mp_dp import plain
 from emul.protocols.mp_dp.algebra import SecretsLaw, drawn
 from emul.schemes import mp_cdp, mp_dp_naive
-from emul.testing import Ran, fedsgd, run_text
+from emul.testing import Ran, run_text
 
 CLEAN = "links[1].outage.p=0"
 SIGMA = sigma_over_sensitivity(3.0, 1e-5)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from descent import fedsgd
 
 from benchmarks.mp_dp_costs import declared
 from emul.base import rows as R
@@ -16,7 +17,7 @@ from emul.primitives.he import threshold
 from emul.primitives.he.paillier import Packing, seconds
 from emul.schemes import pile
 from emul.schemes.pile import BlockLayout, Upload
-from emul.testing import fedsgd, run_text
+from emul.testing import run_text
 from emul.workers.pool import Workers
 
 CLEAN = "links[1].outage.p=0"

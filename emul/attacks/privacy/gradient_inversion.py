@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from typing import ClassVar, Literal
 
 from emul.attacks.ranges import above_zero, at_least
@@ -53,7 +55,16 @@ class GradientInversion:
         """Columns: samples, labels_right (share), psnr, psnr_blind (of the mean training image), ssim, test_mse (of
         normalised inputs), feat_mse (of what feeds the last layer), distance (of the found gradient to what came),
         seen_cosine (of what came with the true gradient)."""
-        # a circle: the search reads the attack's own parameters. Here, since torch takes a second to load
-        from emul.attacks.privacy.reconstruction import reconstructed
+        # here, since torch takes a second to load, and a list of attacks or the check of a scenario does without it
+        from emul.attacks.privacy.reconstruction import reconstructed, search
+        from emul.attacks.privacy.seen_gradients import seen_gradients
+        from emul.attacks.privacy.seen_sums import seen_sums
 
-        return reconstructed(self, evidence)
+        if self.of == "sum":
+            seen = seen_sums(evidence, self.round_)
+        else:
+            seen = seen_gradients(evidence, self.match == "clear", self.node, self.round_)
+        optimiser = self.optimiser or ("lbfgs" if self.by == "dlg" else "adam")
+        how = partial(search, by=self.by, optimiser=optimiser, iterations=self.iterations, restarts=self.restarts,
+                      step=self.step, tv=self.tv)
+        return reconstructed(islice(seen, self.most), evidence, how, self.labels)

@@ -2,42 +2,41 @@
 
 from __future__ import annotations
 
-from itertools import islice
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import Literal
 
 import numpy as np
 import torch
 
 from emul.attacks.privacy.inversion import Candidate, Search, cosine_distance, invert, labels_of
 from emul.attacks.privacy.pixels import is_image, limits, matched, of_images, pixels, psnr
-from emul.attacks.privacy.seen_gradients import SeenGradient, seen_gradients
-from emul.attacks.privacy.seen_sums import seen_sums
+from emul.attacks.privacy.seen_gradients import SeenGradient
 from emul.base.plain import PlainDict
+from emul.learning.dataset import DataSet
 from emul.roles.evidence import Evidence, Findings, NotKept, Picture
 
-if TYPE_CHECKING:
-    from emul.attacks.privacy.gradient_inversion import GradientInversion
-
 Array = np.ndarray
+How = Callable[[DataSet], Search]       # the data says how large a sample's numbers may be
+Labels = Literal["inferred", "known", "joint"]
 
 
-def reconstructed(attack: GradientInversion, evidence: Evidence) -> Findings:
+def search(data: DataSet, by: Literal["inverting", "dlg"], optimiser: Literal["adam", "lbfgs"], iterations: int,
+           restarts: int, step: float, tv: float) -> Search:
+    """The settings of a search among samples that are as large as the data's can be."""
+    low, high = (torch.from_numpy(level) for level in limits(data))
+    return Search(by, optimiser, iterations, restarts, step, tv, low, high)
+
+
+def reconstructed(seen: Iterable[SeenGradient], evidence: Evidence, how: How, labels: Labels) -> Findings:
     """A row each message, a picture each sample that is an image. Raises NotKept."""
-    if attack.of == "sum":
-        seen = seen_sums(evidence, attack.round_)
-    else:
-        seen = seen_gradients(evidence, attack.match == "clear", attack.node, attack.round_)
-    found = [_of(attack, one, evidence) for one in islice(seen, attack.most)]
+    found = [_of(one, evidence, how, labels) for one in seen]
     return Findings([row for row, _ in found], [picture for _, pictures in found for picture in pictures])
 
 
-def _of(attack: GradientInversion, seen: SeenGradient, evidence: Evidence) -> tuple[PlainDict, list[Picture]]:
+def _of(seen: SeenGradient, evidence: Evidence, how: How, labels: Labels) -> tuple[PlainDict, list[Picture]]:
     data, truth = evidence.task.data, seen.work.truth
-    labels = _labels(attack, seen, evidence)
-    low, high = (torch.from_numpy(level) for level in limits(data))
-    how = Search(attack.by, attack.optimiser or ("lbfgs" if attack.by == "dlg" else "adam"), attack.iterations,
-                 attack.restarts, attack.step, attack.tv, low, high)
-    found = invert(torch.from_numpy(seen.vector), seen.work.predict, tuple(truth.x.shape), labels, data.classes, how,
+    y = _labels(seen, evidence, labels)
+    found = invert(torch.from_numpy(seen.vector), seen.work.predict, tuple(truth.x.shape), y, data.classes, how(data),
                    evidence.rng("inversion", seen.node, seen.round))
     x = found.x.numpy()[matched(found.x.numpy(), truth.x.numpy())]
     row = {"node": seen.node, "round": seen.round, "samples": len(x), **judged(seen, found, x)}
@@ -49,12 +48,12 @@ def _of(attack: GradientInversion, seen: SeenGradient, evidence: Evidence) -> tu
     return row | of_images(x, truth.x.numpy(), data), pictures
 
 
-def _labels(attack: GradientInversion, seen: SeenGradient, evidence: Evidence) -> torch.Tensor | None:
-    if attack.labels == "known":
+def _labels(seen: SeenGradient, evidence: Evidence, labels: Labels) -> torch.Tensor | None:
+    if labels == "known":
         return seen.work.truth.y
     if not evidence.task.data.labelled:
         raise NotKept(f"{evidence.run.path}: labels: expected known, the task's targets are no labels of classes")
-    if attack.labels == "joint":
+    if labels == "joint":
         return None
     return torch.from_numpy(labels_of(last_rows(evidence.task.named(seen.gradient)), len(seen.work.truth.y)))
 

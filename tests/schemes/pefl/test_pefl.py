@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from benchmarks.summing import sums
 from emul.base import rows
 from emul.base.errors import ProtocolViolation, ScenarioError
 from emul.primitives.he.paillier import Packing, PublicKey, key_pair
@@ -19,7 +20,6 @@ from emul.schemes import pefl
 from emul.schemes.pefl.attacks import UpdateUndetermined, from_blinded, from_padded
 from emul.schemes.pefl.pearson import pearson, twice_median, weights
 from emul.testing import run_text
-from emul.testing.summing import sums
 from emul.workers.keeping import Keeper
 from emul.workers.pool import Workers
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.summing import SumOutcome, sums
 from emul import engine
 from emul.base.errors import ProtocolFailure
 from emul.primitives.crypto.graphs import connected
@@ -28,7 +29,6 @@ from emul.schemes.safelearning import EXAMPLE, Params, check, groupwise, split_c
 from emul.schemes.safelearning.groups import commitment, draw_groups, group_seed, joined
 from emul.schemes.safelearning.groupwise import DETECTORS
 from emul.schemes.safelearning.split import LOW, UnmaskLow, check_draw, check_second_request, masked_parts
-from emul.testing.summing import SumOutcome, sums
 from emul.workers.twin import Twin
 
 CLIENTS = st.integers(8, 16)

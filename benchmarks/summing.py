@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from benchmarks.scripted import FakeTask, Lost, Script, ScriptedRun, play
 from emul.base import rows
 from emul.base.plain import PlainDict, PlainMapping
 from emul.base.rows import Row
 from emul.base.streams import generator
 from emul.record.audit import both_revealed, reason, wrong_sums
 from emul.registry import schemes
-from emul.testing.scripted import FakeTask, Lost, Script, ScriptedRun, play
 
 
 @dataclass(frozen=True)
