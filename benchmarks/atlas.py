@@ -17,9 +17,11 @@ import csv
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -345,18 +347,36 @@ def missing(found: pd.DataFrame, without: Sequence[RefusedScheme], networks: Seq
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 def winners(found: pd.DataFrame, networks: Sequence[str]) -> str:
-    """The paragraphs of the suite on who wins where, of schemes with all seeds on each network that is compared."""
+    """A table of who wins where, of schemes with all seeds on each network that is compared."""
     names, there = compared(found, networks)
     if len(there) < 2 or len(names) < 2:
         return "*Fewer than two networks have two schemes on all seeds.*"
     free = [name for name in names if name in FREE]
     names = [name for name in names if name not in lossless() and name not in FREE]
-    head = (f"{len(names)} schemes have all {len(SEEDS)} seeds on {', '.join(there)}: "
-            f"{', '.join(f'`{name}`' for name in names)}."
-            + (f" Not among them: {', '.join(f'`{name}`' for name in free)}, whose computations cost nothing here."
-               if free else ""))
-    said = suite_text.answer(results(found[found["change"] == ""], names, there, complete=True))
-    return "\n\n".join([head, *said])
+    r = results(found[found["change"] == ""], names, there, complete=True)
+    head = (f"{len(names)} schemes have all {len(SEEDS)} seeds on {', '.join(there)}. "
+            + (f"Not among them: {', '.join(f'`{name}`' for name in free)}, whose computations cost nothing here. "
+               if free else "")
+            + "Kinds of accuracy are different measures and are not compared with one another: "
+            + "; ".join(f"{kind}: {', '.join(f'`{name}`' for name in schemes)}" for kind, schemes in r.kinds().items())
+            + ". *Settled* counts networks on which the paired t-test settles the lead over the second, *pairs* those "
+            "pairs of networks whose winners differ.")
+    lines = [line for kind in r.kinds() for metric in METRICS if (line := _won(r, metric, kind))]
+    return head + "\n\n" + markdown(["measure", "accuracy", "networks won", "of", "settled", "pairs", "winner of "
+                                     f"{there[0]}", "which does not win on"], lines)
+
+
+def _won(r: SuiteResults, metric: str, kind: str) -> list[str]:
+    won = r.winners(metric, kind)
+    if not won or len(r.kinds()[kind]) < 2:
+        return []
+    pairs = list(combinations(won, 2))
+    tested = [suite_text.settled(r, metric, network, kind) for network in won]
+    first = next(iter(won.values()))
+    elsewhere = [network for network, scheme in won.items() if scheme != first]
+    return [metric, kind, ", ".join(f"`{scheme}` {n}" for scheme, n in Counter(won.values()).most_common()),
+            str(len(won)), str(sum(map(bool, tested))), f"{sum(won[a] != won[b] for a, b in pairs)} of {len(pairs)}",
+            f"`{first}`", ", ".join(elsewhere)]
 
 
 def compared(found: pd.DataFrame, networks: Sequence[str]) -> tuple[list[str], list[str]]:
