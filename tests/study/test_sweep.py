@@ -348,8 +348,8 @@ def test_jobs_go_on_with_their_group_and_begin_those_that_nobody_is_at() -> None
     assert waiting.take("a") is None
 
 
-# --- in parts: every cell in one of them, and a study of all that equals the one that was run at once
-# -----------------
+# --- in parts: every cell in one of them, and a study of all that equals the one that was run at once ---------------
+
 GRID = {"links[1].outage.p": [0.1, 0.6]}
 
 
