@@ -30,7 +30,7 @@ from emul.protocols.coded_mask.server import unmasked_sum
 from emul.schemes import fastsecagg, lightsecagg, swiftagg_plus
 from emul.schemes.swiftagg_plus import client_role as seats
 from emul.schemes.swiftagg_plus.messages import Running, Share
-from emul.schemes.swiftagg_plus.seats import seat
+from emul.schemes.swiftagg_plus.rules import seat
 from emul.schemes.swiftagg_plus.server_role import decoded
 
 CLIENTS, DIMENSION, ROUNDS, TARGET = 100, 99_985, 4, 1.3

@@ -25,7 +25,7 @@ import numpy as np
 from benchmarks.summing import SumOutcome, sums
 from emul.base import rows
 from emul.base.streams import generator
-from emul.schemes.safelearning.groupwise import DETECTORS
+from emul.schemes.safelearning.groups import DETECTORS
 
 Parameters = dict[str, Any]
 BAD = ("wrong", "exposed", "other")

@@ -168,14 +168,12 @@ def test_any_becomes_rarer() -> None:
 
 
 CIRCLES = {                             # modules that import each other, also late or for types alone
-    ("emul.attacks.privacy.gradient_inversion", "emul.attacks.privacy.reconstruction"),
     ("emul.learning.node_task", "emul.learning.pieces", "emul.learning.task"),
     ("emul.network.links.fifo", "emul.network.network"),
     ("emul.network.links.flows", "emul.network.links.queues", "emul.network.links.senders"),
     ("emul.network.links.hub", "emul.network.links.media", "emul.network.links.shares"),
     ("emul.roles.activities", "emul.roles.desk", "emul.roles.node"),
     ("emul.schemes.flower.clock", "emul.schemes.flower.current", "emul.schemes.flower.randomness"),
-    ("emul.schemes.mp_dp.client_role", "emul.schemes.mp_dp.real"),
     ("emul.workers.entry", "emul.workers.launcher", "emul.workers.preload", "emul.workers.process")}
 
 

@@ -3,7 +3,7 @@
     client k    v_k = sign(g_k), g_k: the gradient of one batch at w
     server      w <- w - lr sign(sum_k v_k)         a tie moves nothing
 
-Votes travel as bits (`emul.primitives.compress.sign`), d / 8 bytes. Deviation: the server sends the model in place of
+Votes travel as bits (`emul.primitives.compress.lowbit`), d / 8 bytes. Deviation: the server sends the model in place of
 the vote, since clients may miss rounds; `compress: {down: sign}` makes it one bit a coordinate for those who did not.
 """
 

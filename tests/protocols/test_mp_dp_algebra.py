@@ -16,7 +16,7 @@ from emul.learning.disguise import Disguise
 from emul.learning.parameters import FlatModule
 from emul.primitives import ring
 from emul.primitives.crypto.masks import mask_input, sum_ring, unmask
-from emul.primitives.dp.pairs import pair_noise
+from emul.primitives.dp.laws import pair_noise
 from emul.primitives.privacy import ldp
 from emul.primitives.ring import RingOverflow
 from emul.protocols.mp_dp.account import spent

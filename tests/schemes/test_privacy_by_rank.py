@@ -21,7 +21,7 @@ import pytest
 from emul.primitives.codes.packed import Code, lagrange_code, roots_code
 from emul.primitives.field import P31, rank
 from emul.schemes.fastsecagg.product import ProductCode, product_code
-from emul.schemes.swiftagg_plus.seats import Seating, seat
+from emul.schemes.swiftagg_plus.rules import Seating, seat
 
 
 class View:

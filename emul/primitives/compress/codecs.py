@@ -9,9 +9,8 @@ from emul.base.plain import PlainMapping
 from emul.primitives import written as written_choice
 from emul.primitives.compress.codec import Codec
 from emul.primitives.compress.levels import QSGD, FedPAQ, Uniform
-from emul.primitives.compress.lowbit import BF16, E3M0, Int8
+from emul.primitives.compress.lowbit import BF16, E3M0, Int8, Sign
 from emul.primitives.compress.lowrank import PowerSGD
-from emul.primitives.compress.sign import Sign
 from emul.primitives.compress.sparse import RandomK, TopK
 
 CODECS: Mapping[str, type[Codec]] = types.MappingProxyType({

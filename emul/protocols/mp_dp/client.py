@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from emul.primitives import ring
 from emul.protocols.demands import Demand, demand, shaped
 from emul.protocols.mp_dp.messages import Disguised
 from emul.protocols.mp_dp.opening import drawn_secrets, law
@@ -41,6 +43,29 @@ async def contribution(node: Node, s: Settings, opening: Disguised) -> tuple[np.
     noisy, c = await node.compute("noise", clipped_and_noisy, found, node.task, s, opening, node.seed, node.round,
                                   node.stream("noise"), work=found.size)
     return noisy, samples, c
+
+
+@dataclass
+class Contribution:
+    """A client's contribution to the sum of a round, as `contribute` and `take_part` take it."""
+
+    node: Node
+    s: Settings
+    opening: Disguised
+    K: int
+    clipping: float = 1.0
+
+    async def values(self) -> tuple[np.ndarray, int]:
+        """((S d,) float64, number of samples)."""
+        values, samples, self.clipping = await contribution(self.node, self.s, self.opening)
+        return values, samples
+
+    def encoded(self, values: np.ndarray, samples: int) -> tuple[np.ndarray, float]:
+        """(values in the ring, or as they are where masks are real; 1 if they were clipped)."""
+        clipped = float(self.clipping < 1)
+        if self.s.masks == "real":
+            return values, clipped
+        return ring.encode(values, self.s.f(self.K), self.s.ring_bits, self.K), clipped
 
 
 def gradients(task: NodeTask, opening: Disguised, s: Settings) -> tuple[np.ndarray, int]:

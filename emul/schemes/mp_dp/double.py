@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emul.primitives.dp.pairs import pair_noise, seed_noise
+from emul.primitives.dp.laws import pair_noise, seed_noise
 from emul.protocols.mp_dp.messages import Disguised
 from emul.protocols.mp_dp.settings import Settings
 from emul.protocols.pairwise.hand import Encode

@@ -10,7 +10,6 @@ is said to have dropped out and then is late is protected by its own noise only:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,17 +19,14 @@ from emul.primitives.crypto.keys import KEY_BYTES, KeyPair, agree, key_pair, mas
 from emul.primitives.crypto.masks import add_pair_masks, sum_ring
 from emul.primitives.crypto.prg import SEED_BYTES
 from emul.primitives.dp.graph import Edges, neighbours
-from emul.primitives.dp.pairs import pair_noise
+from emul.primitives.dp.laws import pair_noise
 from emul.protocols.channels import AdvertiseKey, Roster, closed, fresh_key, ids_of
 from emul.protocols.demands import Demand, ascending, demand, key_table, shaped
+from emul.protocols.mp_dp.client import Contribution
 from emul.protocols.mp_dp.messages import Blocks, Disguised, numbers
 from emul.protocols.mp_dp.settings import Settings
 from emul.roles import Node
 from emul.schemes.mp_dp.messages import Dropped, Seeds
-
-if TYPE_CHECKING:           # a circle: the ring of real masks is one way of a client, and takes what that client gives
-    from emul.schemes.mp_dp.client_role import Contribution
-
 
 # --- a client -------------------------------------------------------------------------------------------------------
 

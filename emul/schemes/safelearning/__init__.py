@@ -16,8 +16,8 @@ Not protected: the server knows the groups, and the 8 high bits of a sum of `gro
 state `group` beside every result; 8 or more is advised. The server can try a few draws by leaving out clients whose
 nonces it has seen. Of the paper, a tree of more levels and elimination by transferred commitments are not here; its
 byte counts are not these. Messages and their bytes: `emul.protocols.pairwise`, and
-`split` beside this file with the server's stages; `split_client` has the client's, `groups` draws who is with whom, and
-`groupwise` is the detector.
+`split` beside this file with the server's stages; `split_client` has the client's, `groups` draws who is with whom and
+has the detector.
 
 Protects: a client's update from the server, which sees sums of random groups; the model from backdoors that these show.
 Not: the group sums themselves, a server that deviates.
@@ -62,8 +62,7 @@ from emul.protocols.sums import (
 )
 from emul.roles import Node, Received, Scheme, Vector, World, checks
 from emul.schemes.safelearning import split
-from emul.schemes.safelearning.groups import NONCE_BYTES, commitment, draw_groups, group_seed, joined
-from emul.schemes.safelearning.groupwise import DETECTORS
+from emul.schemes.safelearning.groups import DETECTORS, NONCE_BYTES, commitment, draw_groups, group_seed, joined
 from emul.schemes.safelearning.split import (
     HIGH,
     LOW,

@@ -21,8 +21,7 @@ U0 selected > U1 sent keys, in ascending order: seat by seat, group by group. A 
 without a seat: it sends shares and holds none.
 
 `messages`  what travels
-`rules`     what server and clients have agreed on
-`seats`     who sits where
+`rules`     what server and clients have agreed on, and who sits where
 `server_role`   its stages
 `client_role`   a member of a group, with a seat or without
 

@@ -21,8 +21,7 @@ from emul.protocols.rounds import train_once
 from emul.protocols.sums import Begin, refusing_client
 from emul.roles import Node, Vector
 from emul.schemes.swiftagg_plus.messages import Agreed, Held, Running, Share, Total
-from emul.schemes.swiftagg_plus.rules import SwiftAggRules
-from emul.schemes.swiftagg_plus.seats import Seating, bits_of, members_of, seat
+from emul.schemes.swiftagg_plus.rules import Seating, SwiftAggRules, bits_of, members_of, seat
 
 # counters of a channel: a client may be a member and a predecessor of the same seat in different rounds only, but
 # a nonce should not hang on that

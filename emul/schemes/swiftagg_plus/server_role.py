@@ -15,8 +15,7 @@ from emul.protocols.demands import Demand, demand, elements
 from emul.protocols.sums import Begin, Seen, summing_server
 from emul.roles import Node, Vector
 from emul.schemes.swiftagg_plus.messages import Agreed, Held, Total
-from emul.schemes.swiftagg_plus.rules import SwiftAggRules
-from emul.schemes.swiftagg_plus.seats import Seating, bits_of, members_of, seat
+from emul.schemes.swiftagg_plus.rules import Seating, SwiftAggRules, bits_of, members_of, seat
 
 
 async def coded_input_server(node: Node, rules: SwiftAggRules, *, fraction: float) -> None:

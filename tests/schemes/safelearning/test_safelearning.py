@@ -25,9 +25,8 @@ from emul.record.tables import derive
 from emul.roles import World
 from emul.scenario import loads
 from emul.schemes import safelearning
-from emul.schemes.safelearning import EXAMPLE, Params, check, groupwise, split_client
-from emul.schemes.safelearning.groups import commitment, draw_groups, group_seed, joined
-from emul.schemes.safelearning.groupwise import DETECTORS
+from emul.schemes.safelearning import EXAMPLE, Params, check, groups, split_client
+from emul.schemes.safelearning.groups import DETECTORS, commitment, draw_groups, group_seed, joined
 from emul.schemes.safelearning.split import LOW, UnmaskLow, check_draw, check_second_request, masked_parts
 from emul.workers.twin import Twin
 
@@ -220,7 +219,7 @@ def test_detectors_find_a_group_that_is_unlike_the_others(name: str) -> None:
     means = rng.normal(1.0, 0.05, (9, 30))
     means[4] = -20 * means[4]
     assert np.flatnonzero(DETECTORS[name](means, 8.0)).tolist() == [4]
-    assert not groupwise.nobody(means, 3.0).any()
+    assert not groups.nobody(means, 3.0).any()
     assert not DETECTORS[name](np.ones((5, 4)), 3.0).any()
 
 

@@ -23,7 +23,7 @@ from emul.schemes import swiftagg_plus
 from emul.schemes.swiftagg_plus import client_role as member
 from emul.schemes.swiftagg_plus import server_role as hub
 from emul.schemes.swiftagg_plus.messages import Agreed, Begin, Held, Running, Share, Total
-from emul.schemes.swiftagg_plus.seats import bits_of, members_of, seat
+from emul.schemes.swiftagg_plus.rules import bits_of, members_of, seat
 
 
 @dataclass
