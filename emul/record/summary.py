@@ -110,6 +110,8 @@ def summarise(run: Derived, facts: Facts, report: InvariantReport | None = None)
         "rounds": len(completed),
         "rounds_failed": len(entered - completed),
         "first_failure": first_failure(run),
+        "rounds_ended_by_deadline": len({row["round"] for row in run.rounds if row["completed"]
+                                         and row["deadline_ended"]}),
         "rounds_unanswered": unanswered(run),
         "rounds_missed": dict(sorted(facts.rounds_missed.items())),
         "diverged": diverged(run),

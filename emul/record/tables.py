@@ -6,6 +6,7 @@ is. A null means "never came to pass".
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from emul.record.columns import Computations, KeyIndex, Messages, Table, columns
 from emul.record.journal import RecordError, read
 from emul.record.realised import LinkRow, network_table
 from emul.record.rundir import JOURNAL, SEAL, check_seal
+from emul.roles.events import WaitEnd
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,6 +74,8 @@ COLUMNS: dict[str, dict[str, str]] = {
         "left_ns": "when it left, or crashed; null: the run ended in this round",
         "completed": "whether the round was left without a failure of its protocol",
         "why": "what ended it otherwise: the failure, \"crashed\" or \"run ended\"; empty if completed",
+        "deadline_ended": "whether a wait of the node ended in it because its deadline came",
+        "last_arrival_ns": "the last arrival of a message of this round at the node, in time or late; null: none came",
         "messages": "copies of this round that were sent, by whichever node",
         "payload_bytes": "their frames",
         "wire_bytes": "all that crossed links for them",
@@ -251,12 +255,23 @@ def rounds_of(table: Table, header: PlainMapping, observed: Observed = ()) -> li
     for time, node, number in _tuples(entered, "time_ns", "node", "round", where=ours[0]):
         if number:
             found[number, node] = {"round": number, "node": node, "node_name": header["names"][node],
-                                   "entered_ns": time, "left_ns": None, "completed": False, "why": "run ended"}
+                                   "entered_ns": time, "left_ns": None, "completed": False, "why": "run ended",
+                                   "deadline_ended": False}
     for time, node, number, code in _tuples(left, "time_ns", "node", "round", "why", where=ours[1]):
         row = found.get((number, node))
         if row is not None:
             why = left.texts["why"][code]
             row.update(left_ns=time, completed=not why, why=why)
+    resumed = table[rows.RESUME]
+    timed_out = (resumed["outcome"] == WaitEnd.TIMEOUT) & np.isin(resumed["node"], sorted(deciders))
+    begun = {node: sorted((row["entered_ns"], row["round"]) for (_, n), row in found.items() if n == node)
+             for node in set(resumed["node"][timed_out].tolist())}
+    for time, node in _tuples(resumed, "time_ns", "node", where=timed_out):
+        place = bisect_left(begun[node], (time, 0)) - 1         # a wait lasts: its round was entered before it ended
+        if place >= 0:
+            in_round = found[begun[node][place][1], node]
+            if in_round["left_ns"] is None or in_round["left_ns"] >= time:
+                in_round["deadline_ended"] = True
     for time, node in _tuples(crashed, "time_ns", "node"):
         row = max((r for (_, n), r in found.items() if n == node and r["entered_ns"] <= time),
                   key=lambda r: r["round"], default=None)
@@ -416,10 +431,17 @@ def rounds_table(found: Sequence[PlainMapping], m: Messages) -> pa.Table:
     counted = m.round <= last
     sums = {name: np.bincount(m.round[counted], None if w is None else w[counted], last + 1).astype(np.int64)
             for name, w in (("messages", None), ("payload_bytes", m.payload_bytes), ("wire_bytes", m.wire_bytes))}
-    whole = [{**row, **{name: int(total[row["round"]]) for name, total in sums.items()}} for row in found]
+    width = max((row["node"] for row in found), default=0) + 1
+    to_them = counted & (m.target < width)
+    last_ns = np.full((last + 1) * width, -1, np.int64)
+    np.maximum.at(last_ns, m.round[to_them] * width + m.target[to_them], m.arrived_ns[to_them])
+    arrivals = {(row["round"], row["node"]): int(last_ns[row["round"] * width + row["node"]]) for row in found}
+    whole = [{**row, **{name: int(total[row["round"]]) for name, total in sums.items()},
+              "last_arrival_ns": None if (at := arrivals[row["round"], row["node"]]) < 0 else at} for row in found]
     types = {"round": pa.int64(), "node": pa.int64(), "node_name": pa.string(), "entered_ns": pa.int64(),
-             "left_ns": pa.int64(), "completed": pa.bool_(), "why": pa.string(), "messages": pa.int64(),
-             "payload_bytes": pa.int64(), "wire_bytes": pa.int64()}
+             "left_ns": pa.int64(), "completed": pa.bool_(), "why": pa.string(), "deadline_ended": pa.bool_(),
+             "last_arrival_ns": pa.int64(), "messages": pa.int64(), "payload_bytes": pa.int64(),
+             "wire_bytes": pa.int64()}
     table = {name: pa.array([row[name] for row in whole], kind) for name, kind in types.items()}
     for name in dict.fromkeys(name for row in whole for name in row if name not in types):
         table[name] = _column([row.get(name) for row in whole])
@@ -496,8 +518,8 @@ SCHEMAS: dict[str, dict[str, str]] = {name: dict(one.split(":") for one in said.
                 "type:text round:int payload_bytes:int declared_bytes:int wire_bytes:int retransmitted_bytes:int "
                 "hops:int sent_ns:int arrived_ns:int? fate:text lost_ns:int? lost_vertex:text? lost_next:text? "
                 "unread:bool reason:text?",
-    "rounds": "round:int node:int node_name:text entered_ns:int left_ns:int? completed:bool why:text messages:int "
-              "payload_bytes:int wire_bytes:int",
+    "rounds": "round:int node:int node_name:text entered_ns:int left_ns:int? completed:bool why:text "
+              "deadline_ended:bool last_arrival_ns:int? messages:int payload_bytes:int wire_bytes:int",
     "computations": "node:int name:text role:text label:text round:int start_ns:int cost_ns:int end_ns:int? work:float "
                     "finished:bool declared:bool activity:int lane:int",
     "timings": "node:int name:text role:text label:text work:float cpu_ns:int",

@@ -280,6 +280,7 @@ def _figures_of(s: PlainDict) -> list[tuple[str, str]]:
             *([("epsilon of a round", said)] if (said := epsilons(s.get("privacy"), "epsilon_of_a_round")) else []),
             ("virtual time", seconds(s["virtual_seconds"])), ("bytes", bytes_of(s)),
             ("rounds", f"{s['rounds']:,}" + (f" ({failed:,} failed)" if failed else "")),
+            *([("of these ended by a deadline", f"{ended:,}")] if (ended := s.get("rounds_ended_by_deadline")) else []),
             ("messages lost", f"{s['messages_lost']:,} of {s['messages_sent']:,}"),
             *([("rejected", f"{s['messages_rejected']:,}")] if s["messages_rejected"] else []),
             ("invariants", s["invariants"] if isinstance(s["invariants"], str) else "VIOLATED"),

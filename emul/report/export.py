@@ -188,7 +188,8 @@ def scalars(run: RunTables) -> list[Scalar]:
     frame = run.rounds
     end_ns = round(run.summary["virtual_seconds"] * 1e9)
     many = frame["node"].nunique() > 1
-    skipped = {"round", "node", "node_name", "entered_ns", "left_ns", "why", "completed"} & set(COLUMNS["rounds"])
+    skipped = {"round", "node", "node_name", "entered_ns", "left_ns", "why", "completed", "deadline_ended",
+               "last_arrival_ns"} & set(COLUMNS["rounds"])
     names = [n for n in frame.columns if n not in skipped and frame[n].dtype.kind in "iuf"]
     until = np.concatenate([[0], np.cumsum(run.messages["wire_bytes"].to_numpy(np.int64))])
     sent = run.messages["sent_ns"].to_numpy(np.int64)

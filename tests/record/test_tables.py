@@ -25,7 +25,9 @@ from emul.record.tables import (
     messages_table,
     read_table,
     recorded_costs,
+    rounds_table,
 )
+from emul.roles.events import WaitEnd
 
 OBSERVED = [(0, 1, {"accuracy": 0.5, "loss": 1.25})]
 TIMED = [(0, "aggregate", 0.0, 1000), (1, "train", 5.0, 2000)]
@@ -112,9 +114,9 @@ def test_rounds_hold_outcome_reports_observations_and_bytes(run):
     r = run.rounds
     assert list(r.columns) == [*COLUMNS["rounds"], "accuracy", "loss", "received", "note"]
     assert list(zip(*listed(r, *r.columns), strict=True)) == [
-        (1, 0, "server", 0, 146, True, "", 4, 357, 820, 0.5, 1.25, 1, None),
-        (2, 0, "server", 146, 200, False, "TimedOut: nobody answered", 2, 168, 420, None, None, 0, "none"),
-        (3, 0, "server", 200, None, False, "run ended", 1, 84, 100, None, None, None, None)]
+        (1, 0, "server", 0, 146, True, "", False, 146, 4, 357, 820, 0.5, 1.25, 1, None),
+        (2, 0, "server", 146, 200, False, "TimedOut: nobody answered", True, None, 2, 168, 420, None, None, 0, "none"),
+        (3, 0, "server", 200, None, False, "run ended", True, None, 1, 84, 100, None, None, None, None)]
 
 
 def test_a_reported_name_that_is_taken_is_renamed_and_a_crash_ends_a_round(header):
@@ -124,6 +126,17 @@ def test_a_reported_name_that_is_taken_is_renamed_and_a_crash_ends_a_round(heade
     assert (one["accuracy"], one["reported_accuracy"], one["reported_why"]) == (0.25, 1, "x")
     assert (one["why"], one["left_ns"], one["completed"]) == ("crashed", 5, False)
     assert (two["why"], two["left_ns"]) == ("run ended", None)
+
+
+def test_a_round_that_its_deadline_ended_says_when_the_last_message_would_have_come(header):
+    rows = [(R.ENTER, 0, 0, 1), (R.SEND, 1, 1, 0, 0, "Update", 4, 20, 1, 1, 0),
+            (R.SEND, 1, 2, 0, 0, "Update", 4, 20, 1, 2, 0), (R.DELIVER, 5, 1, 0, R.INBOX),
+            (R.RESUME, 10, 0, WaitEnd.TIMEOUT, 1), (R.LEAVE, 10, 0, 1, ""), (R.ENTER, 10, 0, 2),
+            (R.DELIVER, 14, 2, 0, R.DELIVERED_LATE), (R.RESUME, 15, 0, WaitEnd.COMPLETE, 0), (R.LEAVE, 15, 0, 2, "")]
+    derived = derive(columns(rows), header)
+    found = rounds_table(derived.rounds, derived.messages)
+    assert found["deadline_ended"].to_pylist() == [True, False]
+    assert found["last_arrival_ns"].to_pylist() == [14, None]
 
 
 def test_timings_are_apart(run):
