@@ -17,6 +17,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from benchmarks.common import BAR, HEAD, ROOT, Table, row
@@ -102,7 +103,8 @@ def save(page: Path, text: str, most_words: int = MOST_WORDS) -> None:
     """Write the text of a page. Tables of its blocks with more words go into files of their own."""
     files: dict[str, str] = {}
 
-    def put(name: str, table: str) -> str:
+    def put(name: str, found: re.Match[str]) -> str:
+        table = found[0]
         lines = table.splitlines()
         if len(table.replace("|", " ").split()) <= most_words:
             return table
@@ -111,7 +113,7 @@ def save(page: Path, text: str, most_words: int = MOST_WORDS) -> None:
         return f"[Table of {len(lines) - 2} rows]({page.stem}/{file})\n"
 
     for name, content in blocks(text).items():
-        text = replaced(text, name, _TABLE.sub(lambda found, name=name: put(name, found[0]), content))
+        text = replaced(text, name, _TABLE.sub(partial(put, name), content))
     folder = page.with_suffix("")
     if files:
         folder.mkdir(exist_ok=True)
