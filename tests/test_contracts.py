@@ -171,7 +171,6 @@ CIRCLES = {                             # modules that import each other, also l
     ("emul.learning.node_task", "emul.learning.pieces", "emul.learning.task"),
     ("emul.network.links.fifo", "emul.network.network"),
     ("emul.network.links.flows", "emul.network.links.queues", "emul.network.links.senders"),
-    ("emul.network.links.hub", "emul.network.links.media", "emul.network.links.shares"),
     ("emul.roles.activities", "emul.roles.desk", "emul.roles.node"),
     ("emul.schemes.flower.clock", "emul.schemes.flower.current", "emul.schemes.flower.randomness"),
     ("emul.workers.entry", "emul.workers.launcher", "emul.workers.preload", "emul.workers.process")}

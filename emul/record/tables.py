@@ -246,6 +246,11 @@ def _stated(table: Table) -> np.ndarray:
     return stated
 
 
+# columns of `rounds` that name a round or tell its course; all others that are numbers can be averaged and drawn
+OF_ROUND = ("round", "node", "node_name", "entered_ns", "left_ns", "completed", "why", "deadline_ended",
+            "last_arrival_ns")
+
+
 def rounds_of(table: Table, header: PlainMapping, observed: Observed = ()) -> list[PlainDict]:
     """One dict a (round, deciding node), ordered so; without the columns that count messages."""
     deciders = set(header.get("deciders", range(len(header["names"]))))

@@ -20,7 +20,7 @@ from emul.record.journal import fitting, header
 from emul.record.load import RunTables, load_run
 from emul.record.marks import in_words
 from emul.record.rundir import JOURNAL, SCENARIO, SUMMARY, read_scenario
-from emul.record.tables import COLUMNS, FATES, LOST
+from emul.record.tables import FATES, LOST, OF_ROUND
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -188,9 +188,7 @@ def scalars(run: RunTables) -> list[Scalar]:
     frame = run.rounds
     end_ns = round(run.summary["virtual_seconds"] * 1e9)
     many = frame["node"].nunique() > 1
-    skipped = {"round", "node", "node_name", "entered_ns", "left_ns", "why", "completed", "deadline_ended",
-               "last_arrival_ns"} & set(COLUMNS["rounds"])
-    names = [n for n in frame.columns if n not in skipped and frame[n].dtype.kind in "iuf"]
+    names = [n for n in frame.columns if n not in OF_ROUND and frame[n].dtype.kind in "iuf"]
     until = np.concatenate([[0], np.cumsum(run.messages["wire_bytes"].to_numpy(np.int64))])
     sent = run.messages["sent_ns"].to_numpy(np.int64)
     found = []

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from emul.base.plain import PlainDict
 from emul.record.rundir import SUMMARY, read_json
-from emul.record.tables import read_table
+from emul.record.tables import OF_ROUND, read_table
 from emul.scenario import Edit
 from emul.study.cells import Cell, asked, code_of
 from emul.study.directory import StudyError
@@ -194,7 +194,7 @@ def _best_five(rounds: pd.DataFrame, name: str) -> float | None:
 
 def _means(rounds: pd.DataFrame) -> dict[str, float]:
     """Mean of every column of numbers, but for times, places and what tells how accuracies spread."""
-    frame = rounds.drop(columns=["round", "node", "entered_ns", "left_ns", "completed"], errors="ignore")
+    frame = rounds.drop(columns=list(OF_ROUND), errors="ignore")
     means = frame.select_dtypes("number").mean().dropna()
     return {str(name): float(f"{value:.5g}") for name, value in means.items()
             if not str(name).endswith(("_min", "_max", "_std"))}

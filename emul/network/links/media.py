@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from math import inf
 
 from emul.network.links.hub import Hub
-from emul.network.links.shares import Flow, RateProfile, SharedLink
+from emul.network.links.shares import Flow, MediumMember, RateProfile, SharedLink
 from emul.network.models.media import MediumSpec
 
 
@@ -153,7 +153,7 @@ class MediumHub(Hub):
         self._detach(flow)
         self._measure()
 
-    def _only_member(self, flow: Flow) -> MediumLink | None:
+    def _only_member(self, flow: Flow) -> MediumMember | None:
         """The link by which a flow is on the medium; None: there are several."""
         return flow.members[0] if len(flow.members) == 1 else None
 

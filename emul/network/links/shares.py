@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from emul.base.errors import NetworkError
 from emul.network.links.stalls import Stall
-
-if TYPE_CHECKING:           # a circle: links of a medium are links, and a flow asks its links for theirs
-    from emul.network.links.media import MediumLink
 
 WORK_PER_BYTE = 8e9             # bits a byte times ns a second: work / (bit/s) is a time in ns
 # A completion this much after a whole ns counts as at it: rounding must not cost a ns where the true time is whole.
@@ -59,6 +56,27 @@ class SharedLink:
         return self.bandwidth_bps or 0.0
 
 
+class MediumMember(Protocol):
+    """A link that belongs to a medium, as a flow over it knows it: `emul.network.links.media.MediumLink`."""
+
+    bandwidth_bps: float | None
+
+    @property
+    def medium(self) -> SharedLink:
+        """The medium, whose time its packets take."""
+        ...
+
+    @property
+    def station(self) -> Hashable:
+        """Its sender, which gets a share of the time."""
+        ...
+
+    @property
+    def seconds_a_bit(self) -> float:
+        """The time of a bit in its medium; inf: the link stands still."""
+        ...
+
+
 class Flow:
     """An item on its links, with what is left of it."""
 
@@ -75,7 +93,7 @@ class Flow:
         self.weight = weight
         self.links = links
         self.active: tuple[SharedLink, ...] = ()         # those that limit it: of finite bandwidth, and media
-        self.members: tuple[MediumLink, ...] = ()         # its links that belong to a medium
+        self.members: tuple[MediumMember, ...] = ()      # its links that belong to a medium
         self.rate_bps = 0.0                         # in a mesh
         self.group: FlowGroup | None = None
         self.cap_bps = inf                          # in a hub: of the links that it has for itself
