@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import settings
-from small_run import HEADER, LATENCIES, ROWS
 from small_scenario import SMALL
 from threadpoolctl import threadpool_limits
+from written_run import HEADER, LATENCIES, ROWS
 
 from emul.base.rows import Row
 from emul.learning import names

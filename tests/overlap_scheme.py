@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emul.roles import Message, Node, Scheme, Vector
+from emul import Message, Node, Scheme, Vector
 
 
 @dataclass(frozen=True)

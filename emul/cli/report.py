@@ -34,14 +34,15 @@ def report(paths: Annotated[list[Path], typer.Argument(
                help="of those files: a font of this system [default: that of the page]")] = "") -> None:
     """Write a report, one HTML file that needs no network, of a run, several runs, a comparison, a sweep or a suite."""
     from emul.record.progress import StepProgress
-    from emul.report import files, write
+    from emul.report import write
 
     if font:
         with optional("figures need", "report"):
-            try:
-                files.require_font(font)
-            except ValueError as e:
-                raise typer.BadParameter(str(e), param_hint="--font") from None
+            from emul.report.files import require_font
+        try:
+            require_font(font)
+        except ValueError as e:
+            raise typer.BadParameter(str(e), param_hint="--font") from None
     with StepProgress() as steps:
         file = write(paths[0] if len(paths) == 1 else paths, out, figures, size, font, steps.tell)
     print(f"written: {file}")

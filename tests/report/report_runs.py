@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from small_run import HEADER, ROWS
+from written_run import HEADER, ROWS
 
 from emul.base import rows as R
 from emul.record import rundir

@@ -29,13 +29,13 @@ def contacts(*spans: tuple[int, int]) -> Contacts:
                     array("q", [10**6 + i for i in range(len(spans))]), array("q", [5] * len(spans)))
 
 
-# of the run of small_run.py, which ends at 210 ns
+# of the run of written_run.py, which ends at 210 ns
 PLAN = {("server", "router"): contacts((0, 20), (140, 170), (205, 300), (400, NEVER)),
         ("router", "server"): contacts((0, 20), (130, 160)), ("router", "client2"): contacts((150, NEVER))}
 
 
 def unsealed_run(folder: Path) -> Path:
-    """The run of small_run.py, to which a test can add tables."""
+    """The run of written_run.py, to which a test can add tables."""
     run = make_run(folder)
     (run / SEAL).unlink()
     return run

@@ -44,7 +44,7 @@ PARTS = ("build", "curves", "data", "drawing", "figures", "files", "grid", "page
 
 @pytest.fixture(scope="module")
 def run_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run of small_run.py, written as a run directory."""
+    """The run of written_run.py, written as a run directory."""
     return make_run(tmp_path_factory.mktemp("report"))
 
 

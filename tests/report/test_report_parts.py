@@ -25,7 +25,7 @@ from emul.report.study import StudyMember, StudyRuns, Target
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> data.RunData:
-    """The run of small_run.py."""
+    """The run of written_run.py."""
     return data.open_run(make_run(tmp_path_factory.mktemp("parts")))
 
 
