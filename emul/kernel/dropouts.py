@@ -14,6 +14,9 @@ from emul.kernel.state import Kernel
 
 def drops_out(kernel: Kernel, node: KNode, kind: str) -> bool:
     """True if nobody hears what the node sends now: it has dropped out of its round, or does so by this message."""
+    # A fault at a message and not at a time loses clients at the same point of any protocol, however long its stages
+    # take. A crash would not do: its end would have to be known before the next round, and everybody who waits would
+    # learn of it (`test_dropping_out_takes_no_time_of_others`).
     round_ = node.round
     if round_ and round_ != node.dropped and any(
             drop.kind == kind and drop.first <= round_ and (drop.last is None or round_ <= drop.last)

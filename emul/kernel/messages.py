@@ -129,6 +129,9 @@ def _take_another_way(kernel: Kernel, time: int, copy: Copy, pipe: Pipe) -> None
     if not _leads_on(kernel, time, copy, pipe):
         return
     other = find_pipe(kernel, copy.path[copy.hop], copy.path[copy.hop + 1])
+    # The row comes when the hop begins, so the bytes of the hop that loses the message count: the sender has spent
+    # them. If only delivered bytes counted, a scheme that loses half of its messages would look cheap
+    # (`test_a_lost_message_occupies_the_link_and_is_known_when_it_would_have_arrived`).
     wire, source = other.link.wire_bytes(copy.size), kernel.nodes[copy.source]
     kernel.log((rows.HOP, time, copy.source, copy.seq, wire, other.src, other.dst))
     _offer(kernel, time, other, copy)
@@ -290,6 +293,9 @@ def look_again(kernel: Kernel, pipe: Pipe) -> None:
 
 def leave_link(kernel: Kernel, time: int, pipe: Pipe) -> list[tuple[Copy, bool, Tail, int]]:
     """The copies that leave the link now; and the calendar is told when to look at it next."""
+    # A link with one sender gets its offers in the order of time. One with many ends does not, because nodes run ahead,
+    # and to sort what it is offered it would have to take back decisions that others have seen. So offers and arrivals
+    # are entries of the calendar (`test_neither_lookahead_nor_the_order_of_answers_shows`).
     if pipe.due != time:                        # the link has changed since, and was scheduled anew
         if pipe.stale:
             pipe.stale.discard(time)

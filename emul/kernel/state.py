@@ -26,6 +26,10 @@ _ACTIVATIONS_AT_ONE_INSTANT = 10_000        # of one node
 class Kernel:
     """One run of one scheme, to be given to `run_to_end`; when that returns, the counters are final."""
 
+    # Functions over one state and no class with mixins, where `self` hides which part calls which: here the imports
+    # show it (state, waits, messages, rounds, faults, loop), and `tests/test_contracts.py` holds their order. Objects
+    # that hold each other would cost each activation the way between them.
+
     def __init__(self, plan: Plan, network: Network, port: Port, journal: Recorder,
                  progress: Callable[[Kernel], None] | None = None):
         self.plan = plan

@@ -276,6 +276,9 @@ def cache_directory() -> Path:
 
 def _cached(name: str, source: str, decode: Callable[[], Arrays]) -> Arrays:
     """The arrays of `source`, mapped from the cache; decoded and written there first if absent or broken."""
+    # To decode in each worker would take time and memory for each of them; mapped pages are shared. Processes may race
+    # for the cache, so a file is written under a temporary name and renamed
+    # (`test_arrays_are_decoded_once_and_then_mapped_read_only`).
     key = blake2b(f"{_FORMAT} {name} {source}".encode(), digest_size=12).hexdigest()
     paths = {part: cache_directory() / f"{name}-{key}-{part}.npy" for part in PARTS}
     arrays = _map_all(name, paths)

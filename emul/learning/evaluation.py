@@ -39,6 +39,9 @@ class Scores:
 
     def under(self, distribution: np.ndarray) -> dict[str, float]:
         """Mean under a label distribution, (C,); nan if it has no class that the test set has."""
+        # This is the expectation over a test set that follows the labels of the client, and one pass serves all
+        # clients. With strong skew the shares of a test set that is split get tiny
+        # (`test_a_client_sees_the_test_set_through_its_own_labels`).
         p = np.where(self.count > 0, distribution, 0.0)
         if p.sum() == 0:
             return dict.fromkeys(self.sums, float("nan"))

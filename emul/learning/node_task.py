@@ -52,6 +52,10 @@ class NodeTask:
     calls only. Keep the object for the node's whole life, also over a crash: its counters must survive.
     """
 
+    # The attack of a node changes what its training gives, here and not in its messages: nobody could forge what is
+    # masked or encrypted, and each scheme would need an attacker of its own
+    # (`test_attackers_hide_behind_secure_aggregation_as_elsewhere`).
+
     def __init__(self, task: Task, name: str, client: int | None, round_of: Callable[[], int],
                  attack: Attack | None = None):
         self._task, self._name, self._client, self._round_of = task, name, client, round_of

@@ -53,6 +53,9 @@ class Realisation:
     def models(self, source: str, destination: str, outage: Outage | None, latency: int | Latency,
                ) -> tuple[Outage | None, int | Latency | RecordedLatency]:
         """The models of a link, with the record's rows in their place where it has some."""
+        # The fates of the journal would belong to the messages of one scheme. The draws stand by link and index, so
+        # another scheme meets the same network
+        # (`test_two_schemes_on_one_seed_draw_the_same_and_each_repeats_itself_on_its_record`).
         record = self.links.get((source, destination)) or LinkRecord(f"{source} -> {destination}")
         refuses = self.beyond == "error"
         lost = self._outage(record, outage)

@@ -73,6 +73,9 @@ class PowerDraw:
 
 def energy_of(run: Derived, drawn: PowerDraw) -> dict[str, list[Any]]:
     """The columns of the table, a row a node."""
+    # The kernel counts no joules, or every run would pay with every message. Only a node with a battery has an account
+    # there (`emul.kernel.battery`), because its end is a fault;
+    # `test_a_battery_that_lasts_changes_nothing_and_its_books_are_those_of_the_table` compares both.
     n, end = len(drawn.powers), drawn.end_ns
     compute = _compute_ns(run, n, end) / 1e9
     up = np.maximum(end - _down_ns(run.table, n, end), 0) / 1e9

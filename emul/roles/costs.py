@@ -156,6 +156,9 @@ class Costs:
         """The time of a computation of `cost_ns` that begins at `start_ns`, while the node's speed changes: the
         integral of the speed is the cost, rounded up to ns. Recorded costs hold all that already; stated ones never
         do. It is at most what fits a column of the journal, which is after the end of virtual time."""
+        # The speed is known before the run, so the cost is known before the work is done, and the lookahead of the
+        # kernel rests on that. An event that stretches a running computation would take back a cost that the kernel was
+        # told (`test_the_integral_of_the_speed_over_the_time_is_the_cost`).
         pieces = self.slowdowns.get(node)
         if not pieces or (not stated and (self.mode == "recorded" or (self.mode == "zero" and not self.traces)
                                           or node in self._whole)):

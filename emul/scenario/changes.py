@@ -61,6 +61,9 @@ def changes(scenario: Scenario, network: Network, names: Sequence[str], idle: Se
     sent: the types of messages that the scheme sends; None: nodes drop out at any.
     Raises ScenarioError for all that names what is not there, and for bad files.
     """
+    # Two faults of one link may overlap, and the end of the first must not undo the second. So faults are windows that
+    # are laid over each other here, before the run, and the link counts nothing
+    # (`test_faults_that_overlap_end_with_the_later_one_and_up_ends_them_all`).
     maker = _Maker(scenario, network, names, idle, lossless, sent)
     for place, fault in enumerate(scenario.faults):
         maker.add(place, fault)

@@ -67,6 +67,9 @@ def placed_or_wrong(scheme: AnyScheme, params: object, entry: PlainMapping, netw
 
     entry: as the scenario has it; its `places` go before those of the scheme.
     """
+    # Idle nodes are not started with a role that does nothing: they would have numbers, lanes and rows, and a mean over
+    # servers would count them. The run is that of a topology whose idle vertices are plain routers, to the bit
+    # (`test_idle_nodes_of_any_topology_change_nothing`).
     said: Mapping[str, object] = entry.get(KEY) or {}
     found: list[Finding] = [((KEY, role), shown(said[role]), "unknown role" + nearest(role, scheme.roles))
                             for role in said if role not in scheme.roles]

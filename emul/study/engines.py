@@ -37,6 +37,8 @@ def in_turn(tasks: Sequence[CellJob], tell: Tell) -> None:
 
 def in_processes(jobs: int) -> Engine:
     """In `jobs` processes, each with a pool of its own. One that dies costs its cell; a new one goes on."""
+    # A task is text, by JSON and paths. `concurrent.futures` pickles, and its processes outlive a coordinator that was
+    # killed (`test_a_sweep_that_ends_takes_its_processes_along`).
     def engine(tasks: Sequence[CellJob], tell: Tell) -> None:
         waiting = _Waiting(tasks)
         events: queue.SimpleQueue[CellEvent] = queue.SimpleQueue()

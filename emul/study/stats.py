@@ -76,6 +76,9 @@ def interval(values: Sequence[float], *names: Name) -> Interval:
     >>> interval([1.0, 2.0])
     Interval(n=2, mean=1.5, low=None, high=None, student=None)
     """
+    # Schemes are compared by their difference on each seed. The draws of a seed are common to all schemes, so the
+    # difference has lost what both share; two intervals that one lays side by side both hold the spread over the seeds
+    # (`test_differences_are_taken_seed_by_seed`).
     x = np.asarray(values, float)
     if len(x) < FEWEST:
         return Interval(len(x), float(x.mean()) if len(x) else None, None, None)

@@ -400,6 +400,9 @@ class Core:
     def _change_role(self, event: Entered) -> Reply:
         """The node enters a round in which it behaves otherwise than in the last one: its role begins anew, as after a
         crash, but for its inbox. Returns its actions until it asks for a round, or an error."""
+        # A flag that a coroutine looks at would make each author write the honest and the faulty behaviour in one, and
+        # an author who forgets has a fault that never ends. So the coroutine is replaced, at the entry into a round,
+        # where a role waits for nothing else (`test_a_fault_of_some_rounds_holds_in_these_alone`).
         old, node = self._running[event.node], event.node
         asked = old.asked
         cut = [] if old.desk.activities is None else list(old.desk.activities.live)

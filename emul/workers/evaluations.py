@@ -55,6 +55,9 @@ class Evaluations:
 
     def next(self) -> Observation:
         """Evaluate what was reported first."""
+        # Only the scheme knows how a personal model is evaluated: on the client's samples, by its own network, or by
+        # prototypes. So `Node.report` brings the function, and no scope in the scenario says it, which schemes of both
+        # kinds share (`test_the_accuracy_of_a_run_is_the_mean_of_the_clients_own_models_without_poisoned_ones`).
         node, round, vector, evaluate = self._waiting.popleft()
         task, attacking, values = self._task, self._attacking, {}
         success = {} if attacking is None else attacking.success(vector)

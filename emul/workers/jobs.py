@@ -46,6 +46,9 @@ class Jobs:
 
     def begin(self, node: int, action: Compute, job: Job, speed: float, now: int) -> None:
         """A role has begun a computation. The action gets its cost."""
+        # The worker tells the virtual cost first and works later, so computations of different workers overlap in real
+        # time. If it worked first, the kernel would stand still for each training
+        # (`test_compute_answers_with_the_cost_first_and_works_later`).
         # Activities of one role may begin several in one activation. They are done in this order, and all before the
         # next event of the node: so nothing that its role does later can show in them, whenever they really run.
         before = self._job_of.get(node)

@@ -36,6 +36,10 @@ class Keeper:
     between two models of a node that are written at once; 0: none are.
     """
 
+    # The worker writes and not the coordinator, because models are as large as payloads, and it writes at the end: 100
+    # clients with models of their own would write a file a round for longer than they train
+    # (`test_files_are_the_same_to_the_byte_for_any_number_of_workers`).
+
     def __init__(self, directory: str, names: list[str], tensors: Callable[[Vector], Mapping[str, np.ndarray]] | None,
                  every: int = 0):
         self._home = Path(directory) if directory else None

@@ -58,6 +58,9 @@ class Workers:
         self.timeout_s = timeout_s
         self._launcher: Launcher = LocalLauncher() if launcher is None else launcher
         self._transport = self._launcher.transport()
+        # It guards against mistakes of the same user, whose other processes may write to these sockets. CURVE would
+        # encrypt every payload against somebody who may read the memory of the workers anyway
+        # (`test_a_run_amid_junk_on_its_sockets_is_the_run_that_it_would_have_been`).
         self._token = secrets.token_hex(16).encode()            # of whoever may speak on the sockets
         self._senders = [self._token + b"%d" % index for index in range(n)]     # names of the workers there
         self._processes: Sequence[Started] = []

@@ -21,6 +21,9 @@ from emul.workers.setup import Setup
 class Twin:
     """One worker, called directly. Used like a pool: `open(setups)`, then as the kernel's port, then `finish()`."""
 
+    # It decodes the same frames by the same `Core`. A simpler stand-in without frames would agree with itself and prove
+    # nothing (`test_twin_and_any_number_of_workers_compute_the_same_run`).
+
     workers = 1
 
     def __init__(self, computes: bool = True) -> None:

@@ -51,6 +51,11 @@ class VolatileResult(Message):
 class Volatile:
     """The volatile results of one worker's nodes: written to `path` (None: nowhere), or taken from `recalled`."""
 
+    # CKKS libraries draw randomness of their own and offer no way to seed it. Each worker writes such results before
+    # the node goes on, since through the coordinator they would travel like payloads. They are handed out as decoded: a
+    # run that reads them meets the same addresses, and a role cannot change what is kept
+    # (`test_a_run_that_takes_its_volatile_results_from_another_is_the_other`).
+
     def __init__(self, scheme: Scheme[object], path: Path | None, recalled: Mapping[Key, object]):
         self._types = types_of(scheme)
         self._recalled = recalled

@@ -7,7 +7,7 @@ determines are the rows' combinations without a part in masks and randomness:
     dim = rank(view) - rank(view without the columns of the inputs)
 
 The colluders' own inputs count among them. The rows are read off the roles' own coding functions, one unit vector
-at a time; a vector has one element a segment.
+at a time; a vector has one element a segment. A test that views look random would pass for most leaks.
 """
 
 from __future__ import annotations

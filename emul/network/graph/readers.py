@@ -34,6 +34,9 @@ def read_graph(path: str | Path) -> nx.Graph:
 
     Parallel edges are kept; the graph is directed if the file says so (edge lists and CSV never do).
     """
+    # networkx makes up the vertices that an edge names and nobody declared, and keeps no line numbers; it reads GML
+    # alone. A DTD is refused before its entities multiply (`test_graphml_is_read_as_networkx_reads_it`,
+    # `test_entities_are_refused_before_they_multiply`).
     path = Path(path)
     read = FORMATS.get(path.suffix.lower())
     if read is None:

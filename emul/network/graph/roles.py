@@ -28,6 +28,10 @@ class Roles:
     hosts: (place, name, access) of each; host i is vertex len(names) + i of the network, and `roles` holds it so.
     """
 
+    # More clients than places are hosts, vertices of their own with one link each: rules, faults, routes and the
+    # journal need to know nothing new. Several nodes at one vertex would share no link and talk to each other for
+    # nothing (`test_hosts_forward_nothing_since_they_have_one_link`).
+
     def __init__(self, spec: TopologySpec, graph: nx.Graph, names: list[str], seed: int):
         self._graph = graph
         self._names = names

@@ -204,6 +204,10 @@ class Attempts:
     `go_on_from` and `run_until`; `plan` works on a copy.
     """
 
+    # Each link repeats for itself. End to end, acknowledgements would cross the routers back, and a message has one hop
+    # or few. Draws are keyed by message, attempt and packet, so schemes that are compared repeat the same packets
+    # (`test_fates_depend_on_neither_times_nor_other_rounds`).
+
     __slots__ = ("_again", "_arq", "_at", "_cut", "_end", "_free", "_heard", "_index", "_missing", "_next", "_packets",
                  "_part_bytes", "_parts", "_resent", "_retries", "_stream", "_stuck", "_total")
 

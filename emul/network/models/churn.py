@@ -129,6 +129,8 @@ def alternating(up: Law, down: Law, seed: int, node: str, stationary: bool = Tru
     stationary: the state at 0 is drawn by the share of time, mean up / (mean up + mean down), and what is left of its
     sojourn by the stationary law; else every node begins with a whole sojourn up.
     """
+    # Nobody knows when a run ends, so this is an iterator and no list up to a horizon. Each node has a stream of its
+    # own: one node more shifts no draw of the others (`test_absences_are_apart_and_a_pure_function_of_seed_and_name`).
     ups, downs = _durations(up, seed, "churn/up", node), _durations(down, seed, "churn/down", node)
     now = 0
     if not stationary:

@@ -147,6 +147,9 @@ def opportunities(stamps_ms: Sequence[int]) -> PiecewiseConstant:
     stamped 0 then count at the end of the lap before. In the first lap, before which there is nothing, they count in
     its first millisecond.
     """
+    # A list of instants would give the service a state, because messages that share an instant must know how much of it
+    # is left, and every change of plan would have to restore it. Of a rate, the end of a message follows from its begin
+    # and its size (`test_f24_bytes_are_1500_times_the_opportunities_until_then`).
     length = stamps_ms[-1]
     counts = Counter(stamps_ms)
     at_zero = counts.pop(0, 0)

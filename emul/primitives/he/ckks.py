@@ -93,6 +93,10 @@ COMPARISON = Parameters(16384, (60, 50, 50, 50, 50, 50, 50, 60), 50,
 class Box(ABC):
     """One pair of keys as one party holds it. `seal` and `open` deal in rows of one padded length."""
 
+    # A protocol on ciphertexts is written once, for TenSEAL's vectors and for NumPy's in the clear, so a test holds
+    # both to one oracle. Steps take and give padded bytes: a context of 40 MB hangs on each object of TenSEAL, and
+    # lengths of ciphertexts vary, which would move virtual time (`test_the_steps_on_plain_numbers_are_the_oracle`).
+
     parameters: Parameters
 
     @property
