@@ -80,6 +80,9 @@ def fail(kernel: Kernel, time: int, fault: Fault, seq: int, stream: int) -> None
 
 def _go_away(kernel: Kernel, time: int, node: KNode, fault: NodeLeave, seq: int) -> None:
     """Its role goes on and keeps its memory; what it sends or gets from now on is lost."""
+    # A phone without a network is not a phone that was switched off: with a crash for both, a scheme that keeps its
+    # variables over an absence would lose them
+    # (`test_what_an_absent_node_sends_or_should_get_is_lost_and_its_role_goes_on`).
     if node.away or node.finished:
         return
     node.away = True

@@ -422,6 +422,9 @@ def _compute(kernel: Kernel, node: KNode, action: Compute) -> None:
 def _fuse_open(kernel: Kernel, node: KNode) -> None:
     """The answer of `node` needs its computation done. So will those of all that are open: now it is said for all
     of them who is done with whom, and every worker has work."""
+    # The groups follow from virtual time, and a lane (node modulo `lanes`) lies whole in one worker, so the last bits
+    # of the models are the same for any number of workers. With whoever happens to wait in a worker they would depend
+    # on timing; groups across workers would send parameters twice (`test_groups_do_not_depend_on_who_computes`).
     kernel.fuse(node)
     for other, _ in kernel.open:
         if other.group is not None:

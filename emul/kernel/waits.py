@@ -97,6 +97,9 @@ def resume(kernel: Kernel, time: int, node: KNode, strand: Strand, outcome: Wait
 def only_unread(kernel: Kernel, node: KNode) -> Unread | None:
     """The content of the inbox of a node that enters its round, if that is one message of this round and nothing but
     the node itself can keep it from taking it."""
+    # It travels with the event of the entry: one exchange between processes less, about 8 messages of 70 in a round of
+    # 100 clients. Timings do not show it (10 and 4 % less CPU and 18 % more, on a busy machine). Under faults a crash
+    # at that instant would have to come between (`test_nobody_goes_on_at_once_where_a_fault_could_come_between`).
     if len(node.inbox) != 1 or not kernel.steady or node.activities:
         return None
     copy, = node.inbox

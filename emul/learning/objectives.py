@@ -60,6 +60,11 @@ class Batch(NamedTuple):
 class Objective(ABC):
     """A loss. Subclasses are frozen dataclasses (eq=False) that define `__call__`."""
 
+    # A value and not any function of a model: nobody could tell whether two closures are the same, or store what they
+    # gave. It takes what one forward pass gives, so the lone training calls it and the fused one maps it alone: `vmap`
+    # of the whole net takes 2.5 times as long. Fields that are arrays are a client's own data, the others are settings
+    # (`test_clients_of_a_users_objective_learn_as_one_what_each_learns_alone`).
+
     on_features: ClassVar[bool] = False     # true if it reads outputs.features
     linear: ClassVar[bool] = False          # ... as they are before the activation that ends the representation
     stacks: ClassVar[bool] = False          # true if `total` also takes G clients, (G, B, ...), and sums theirs

@@ -155,6 +155,9 @@ def estimate(scenario: Scenario, network: Network, roles: Mapping[str, int], see
     roles: how many nodes have each. workers: processes, 0: none. Without a limit of rounds every node is taken to take
     part some time, and the tables are those of one round.
     """
+    # The process is not measured, because its memory depends on what it did before and a run has several. A dry round
+    # is weighed, and the sizes of emul's own objects are measured constants
+    # (`test_the_estimate_is_near_what_a_run_takes`).
     limit = scenario.stop.rounds
     rounds = limit or 1
     nodes = sum(roles.values())

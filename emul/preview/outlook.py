@@ -97,6 +97,10 @@ class Route:
 class Outlook:
     """Routes of one network for messages of one size; latencies are medians where they vary."""
 
+    # Messages are sent over unused links, so the times cannot differ from those of a run; formulas would have to follow
+    # every feature of a link. Only losses and repetitions are closed forms
+    # (`test_the_time_foretold_is_the_time_taken`).
+
     def __init__(self, network: Network, rules: Sequence[LinkRule], seed: int, size_bytes: int):
         self._network = network
         self._all_full = needs_all_full(rules)

@@ -162,6 +162,9 @@ def _reserved(grid: Mapping[str, Sequence[object]], before: str) -> list[Problem
 
 def key(one: Scenario, plugins: Sequence[str] = ()) -> str:
     """The hash that names a cell, of a scenario with one scheme."""
+    # By content and not by number, so the file system says whether a cell has been run, a grid can grow, and a sweep
+    # and a comparison share cells. A database would be a second truth, to be mended after a crash
+    # (`test_a_key_changes_with_what_changes_the_result_and_with_nothing_else`).
     version, source, *files = _code(one, plugins)
     return _hash([version, source, _said(one), *files])
 

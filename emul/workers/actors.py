@@ -107,6 +107,10 @@ class Remote:
 class Actors:
     """The launcher of workers on a cluster. Raises MissingExtra, NoCluster."""
 
+    # An actor starts a worker and is none itself: in the actor every event would be a task of Ray, a hundred times as
+    # dear, and the libraries that Ray has imported would be in the worker's bits. Ray's objects would hold payloads in
+    # two stores, by pickle (`test_a_scheme_has_the_digests_that_it_has_here`).
+
     def __init__(self, cluster: Cluster):
         self._cluster = cluster
         self._ours = False                  # the connection to the cluster

@@ -150,6 +150,9 @@ class Attacking:
 
     def known(self, node: int, own: Vector, round_: int, how: str) -> Known:
         """The knowledge of `node`: how is one of `attacks.KNOWS`."""
+        # The updates of others are computed again, from their samples and streams and off the clock, so an attack
+        # changes no time and no byte. To send them about, the run would wait; with what a worker happens to hold, bits
+        # would depend on the number of workers (`test_what_is_computed_again_is_what_was_sent_to_the_bit`).
         seen = self._seen.get(node)
         if seen is None or seen.round != round_:
             seen = _Seen(round_, {}, Received(), {})

@@ -50,6 +50,10 @@ def seldom(nodes: int = 0, new: int = ROLES) -> Iterator[None]:
     Objects that a large run leaves are put away until the next one begins: looking through it took a tenth of the run,
     and most processes end after it.
     """
+    # The objects of a large run live as long as it does, and to look at them again and again took a quarter of a round
+    # of 131,072 clients; four rounds of `bench_bulk` make 7 collections in place of 94. None at all would not do: roles
+    # may leave cycles that hold tensors. To take the kernel apart at the end takes as long as to look
+    # (`test_collections_that_find_nothing_become_rarer_and_one_that_finds_some_makes_them_as_often_as_before`).
     global _put_away
     before, unraisable = gc.get_threshold(), sys.unraisablehook
     if not _least:

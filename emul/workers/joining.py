@@ -65,6 +65,8 @@ class Meant:
 def join(asked: str | None) -> None:
     """Connect this process, which is connected to no cluster, to the one that is meant, see `meant`; where there is
     none, Ray begins one. Raises NoCluster, MissingExtra."""
+    # emul asks for the address first, because Ray waits for minutes and does not say whose address it used
+    # (`test_an_address_of_nobody_ends_a_sweep_and_a_pool_at_once`).
     found = meant(asked)
     if found is not None:
         if found.client and find_spec("grpc") is None:

@@ -51,6 +51,10 @@ class Workers:
     """`n` worker processes. `timeout_s`: without a heartbeat for so long, a worker counts as hanging. `launcher`: who
     starts them; None: processes of this machine."""
 
+    # A pool takes one run after the other, so a scenario of many schemes starts processes once; it forgets all of the
+    # run before (`test_a_pool_outlives_runs_and_keeps_nothing_of_them`). Heartbeats come from an I/O thread, so a long
+    # training is no hang (`test_long_computing_is_no_death`).
+
     def __init__(self, n: int, timeout_s: float = 30.0, launcher: Launcher | None = None):
         if n < 1:
             raise ValueError(f"workers = {n}: expected at least 1")

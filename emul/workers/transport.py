@@ -143,6 +143,9 @@ Transport = Ipc | Tcp
 class Connection:
     """Tells when a socket's connection is lost. ZeroMQ makes it anew without a word, but what was under way is gone."""
 
+    # A connection can be lost while both ends live, and ZeroMQ makes it anew without a word. So the side that made it
+    # watches, and the run ends (`test_a_worker_that_loses_another_ends_the_run`).
+
     def __init__(self, socket: zmq.Socket[bytes]):
         self.events = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
         self._made = False

@@ -45,6 +45,9 @@ def fifo_link(src: int, dst: int, names: tuple[str, str], p: LinkParameters, los
     profile: a rate that varies, in place of the bandwidth. full: a FullLink is wanted in any case. load:
     background rates. cross: background messages.
     """
+    # Two classes, because most links of most runs are plain: 1.4 million messages a second, and 0.44 million of a link
+    # with features that uses none. Both plan a message when it is offered, since an event for each stage would cost
+    # links that never change (`test_without_features_it_does_what_the_plain_link_does`).
     bandwidth: Any = p.bandwidth_bps if profile is None else None
     plain = (isinstance(delay, int) and p.transport == "datagram" and p.queue is None and p.duplex == "full"
              and profile is None and load is None and cross is None and getattr(lost, "timeline", None) is None

@@ -43,6 +43,11 @@ class Dismissed(BaseException):
 class Guest:
     """One app. stuck_s: real seconds that it may take between two requests before it counts as hanging."""
 
+    # A ServerApp blocks while it waits, and a role cannot, so it has a thread that stands still while the role runs. A
+    # greenlet would not do: what an app sets for its thread, such as `torch.no_grad`, would hold for all who compute in
+    # the worker. Flower's own runtime polls, hands replies on in the order of the machine, and has no links
+    # (`test_requests_and_answers_take_turns`).
+
     def __init__(self, app: Callable[[], None], stuck_s: float):
         self._app, self._stuck_s = app, stuck_s
         self._answers: SimpleQueue[object] = SimpleQueue()
