@@ -170,6 +170,21 @@ def test_a_run_that_was_cut_off_is_told_once_and_followed_again_when_it_is_resum
     follower.stop()
 
 
+def test_a_journal_met_while_its_head_was_written_is_read_again_before_a_follower_has_settled(
+        runs: dict[str, Path], growing: Path) -> None:
+    """A short run had ended before the next look, and nothing of it was logged."""
+    (growing / "journal").write_bytes(frames(runs["secagg"])[0][:10])
+    told = Told()
+    follower = Follower(growing, told, every_s=0.5)
+    follower.start()
+    soon(lambda: told.found)
+    (growing / "journal").write_bytes(b"".join(frames(runs["secagg"])))
+    (growing / INCOMPLETE).unlink()
+    follower.settle(20)
+    follower.stop()
+    assert told.found[-1] == (ENDED, whole(runs["secagg"]).rows)
+
+
 def test_damage_is_told_with_its_place(growing: Path) -> None:
     content = bytearray((growing / "journal").read_bytes())
     content[len(content) // 2] ^= 1

@@ -40,6 +40,8 @@ class Follower:
 
     def settle(self, timeout_s: float) -> None:
         """Returns once all of a run that nobody writes any more was told, or after a while."""
+        if self._state.status == DAMAGED:       # perhaps its head was being written just then: it is read once more
+            self._settled.clear()
         self._settled.wait(timeout_s)
 
     def _follow(self) -> None:
