@@ -23,7 +23,7 @@ class Follower:
 
     def __init__(self, directory: Path, told: Callable[[RunProgress], None], every_s: float = EVERY_S):
         self._directory, self._told, self._every_s = RunDirectory(directory), told, every_s
-        self._over, self._settled = threading.Event(), threading.Event()
+        self._over, self._ending, self._settled = threading.Event(), threading.Event(), threading.Event()
         self._rest_s = every_s
         self._file = Path()
         self._reading: Reading | None = None
@@ -40,12 +40,12 @@ class Follower:
 
     def settle(self, timeout_s: float) -> None:
         """Returns once all of a run that nobody writes any more was told, or after a while."""
-        if self._state.status == DAMAGED:       # perhaps its head was being written just then: it is read once more
-            self._settled.clear()
+        self._ending.set()
         self._settled.wait(timeout_s)
 
     def _follow(self) -> None:
         while not self._over.is_set():
+            ending = self._ending.is_set()
             self._file = self._newest()
             if self._file.is_file():
                 self._read()
@@ -53,6 +53,8 @@ class Follower:
                 self._tell(WAITING)
             if self._state.status == ENDED:
                 return
+            if self._state.status == DAMAGED and ending:    # before that, perhaps its head was only being written
+                self._settled.set()
             self._over.wait(self._every_s)
 
     def _newest(self) -> Path:
@@ -119,7 +121,7 @@ class Follower:
         self._state.sample(begin)
         self._told(self._state)
         self._rest_s = max(self._every_s, (time.monotonic() - begin) / _SHARE)
-        if status in (ENDED, STOPPED, DAMAGED):
+        if status in (ENDED, STOPPED):
             self._settled.set()
 
 

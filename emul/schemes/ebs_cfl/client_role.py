@@ -114,7 +114,7 @@ async def _asked_again(node: Node, d: Masking, key: RoundKey) -> Message | None:
 
 
 # --- Clients of EBS-CFL that encode something else than their update -------------------------------------------------
-# What the checks must find, and what they cannot.
+# Mistakes that the checks must find, and others that they cannot find.
 
 SCALE = 5.0
 PHI = np.pi / 8                         # of `mixed`: where its gain for the attacker is largest
