@@ -269,8 +269,9 @@ def rounds_of(table: Table, header: PlainMapping, observed: Observed = ()) -> li
             row.update(left_ns=time, completed=not why, why=why)
     resumed = table[rows.RESUME]
     timed_out = (resumed["outcome"] == WaitEnd.TIMEOUT) & np.isin(resumed["node"], sorted(deciders))
-    begun = {node: sorted((row["entered_ns"], row["round"]) for (_, n), row in found.items() if n == node)
-             for node in set(resumed["node"][timed_out].tolist())}
+    begun: dict[int, list[tuple[int, int]]] = {node: [] for node in deciders}
+    for entered_ns, number, node in sorted((row["entered_ns"], *key) for key, row in found.items()):
+        begun[node].append((entered_ns, number))
     for time, node in _tuples(resumed, "time_ns", "node", where=timed_out):
         place = bisect_left(begun[node], (time, 0)) - 1         # a wait lasts: its round was entered before it ended
         if place >= 0:
