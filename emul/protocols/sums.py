@@ -37,13 +37,12 @@ class Begin(Message):
 MESSAGES = (Begin,)
 
 
+# Declared once for all schemes that use the protocol, whose `Params` inherit it: seven secure sums declared the same
+# parameters, and a default that changes in one of them is a bug that no test of a single scheme finds
+# (`test_what_the_scenarios_that_come_along_resolve_to`).
 @dataclass(frozen=True)
 class QuantisedSum:
     """Parameters of such a scheme."""
-
-    # Declared once for all schemes that use the protocol, whose `Params` inherit it: seven secure sums declared the
-    # same parameters, and a default that changes in one of them is a bug that no test of a single scheme finds
-    # (`test_what_the_scenarios_that_come_along_resolve_to`).
 
     stage_deadline_s: float | None = None   # of each stage; None: until the fates are known
     bits: int = 16                          # of a quantised value
