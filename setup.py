@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: a wheel carries scenarios, topologies, the reference of scenarios, too."""
+"""What pyproject.toml cannot say: a wheel carries scenarios, topologies and the schema, too."""
 
 import shutil
 from pathlib import Path
@@ -7,8 +7,7 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 SHIPPED = {"scenarios": "scenarios", "topologies": "topologies",
-           "docs/scenario.md": "scenario.md", "emul.schema.json": "emul.schema.json",
-           "constraints.txt": "constraints.txt"}
+           "emul.schema.json": "emul.schema.json", "constraints.txt": "constraints.txt"}
 # of the checkout -> below emul/shipped, see emul.base.shipped
 
 

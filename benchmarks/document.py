@@ -2,7 +2,7 @@
 
 A long table of a block stands apart as CSV, in a folder with the name of its page, and the page has a line with a link
 to it. `read` gives a page with all its tables, `save` takes such a text and puts the long ones apart again. The built
-site shows them in their places.
+site shows them in their places. The tables of keys in docs/scenario.md stand apart in the same way (`docs/keys.py`).
 
 `docs/benchmark-tables.md` has a block for each benchmark. `docs/benchmarks.md` is made of these: the blocks `fast` and
 `large_runs` hold the headlines, which are the rows whose names are bold, and `sure` how each benchmark was run. So the
@@ -29,7 +29,7 @@ SIZES = {"kB", "MB", "GiB"}             # a headline in one of these says how la
 POPULATIONS = {"large", "untrained"}    # and so do all of these benchmarks
 BUSY = 0.5                              # load before a benchmark, above which its wall times say little
 MOST_WORDS = 60                         # of a table that stays in its page: a reader takes it in at a glance
-_APART = re.compile(r"^\[Table of \d+ rows\]\(([\w/.-]+\.csv)\)$", re.MULTILINE)
+_APART = re.compile(r"^\[(?:Table of \d+ rows|Keys)\]\(([\w/.-]+\.csv)\)$", re.MULTILINE)
 _TABLE = re.compile(r"(?:^\|.*\n?)+", re.MULTILINE)
 _CELLS = re.compile(r"(?<!\\)\|")
 _HOW = re.compile(r"^(\d+) repeats?, ([\d-]+), load ([\d.]+) before; ", re.MULTILINE)

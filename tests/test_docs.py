@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import importlib.util
 import inspect
 import pkgutil
 import re
@@ -27,24 +28,8 @@ from emul.record.summary import Facts, summarise
 from emul.record.tables import COLUMNS, columns, derive
 from emul.registry import attacks, schemes
 from emul.roles import Node
-from emul.scenario import attacks as scenario_attacks
-from emul.scenario import (
-    churn,
-    devices,
-    document,
-    faults,
-    groups,
-    links,
-    load,
-    loads,
-    outages,
-    radio,
-    running,
-    topology,
-    traffic,
-)
-from emul.scenario.schema import SECTIONS
-from emul.scenario.sections import Section
+from emul.scenario import links, load, loads
+from emul.scenario.schema import sections as section_models
 from emul.scenario.task import TASK_KEYS
 from emul.study import done
 from emul.study import tables as study_tables
@@ -174,24 +159,27 @@ def test_whole_scenarios_in_the_documents_load(name: str) -> None:
 
 
 ARGUMENT = r"(?:^|, )([a-z_]\w*)(?=[,)=])"       # a name among the arguments of a call; types begin with a capital
-MODELS = {name: value
-          for module in (document, scenario_attacks, topology, links, outages, faults, churn, devices, groups, radio,
-                        running, traffic)
-          for name, value in vars(module).items()
-          if inspect.isclass(value) and issubclass(value, Section) and value is not Section}
+_spec = importlib.util.spec_from_file_location("keys", ROOT / "docs" / "keys.py")
+assert _spec is not None
+assert _spec.loader is not None
+keys = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(keys)
+MODELS = {name: model for name, model in section_models().items() if model.__module__.startswith("emul.scenario.")}
 
 
 def test_every_model_of_a_scenario_has_a_section() -> None:
-    assert {name for names in SECTIONS.values() for name in names} == set(MODELS)
+    assert {name for names in keys.SECTIONS.values() for name in names} == set(MODELS)
 
 
-@pytest.mark.parametrize("heading", SECTIONS)
-def test_a_section_explains_exactly_the_keys_of_its_models(heading: str) -> None:
-    keys = {info.alias or key for name in SECTIONS[heading]
-            for key, info in MODELS[name].model_fields.items()}
-    said = first_cells(sections("docs/scenario.md")[heading])
-    modes = {"measured", "profile", "recorded", "zero"} if heading == "compute" else set()     # a second table
-    assert said == keys | modes
+def test_the_tables_of_keys_are_made_anew_and_stand_below_their_headings(tmp_path: Path) -> None:
+    keys.write(tmp_path)
+    made = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
+    kept = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "scenario").iterdir()}
+    assert made == kept, "run: python docs/keys.py"
+    said = {heading: first_cells(section) for heading, section in sections("docs/scenario.md").items()}
+    missing = {heading: {row[0].strip("`") for row in keys.tables()[keys.file(heading)]} - said[heading]
+               for heading in keys.SECTIONS}
+    assert {heading for heading, left in missing.items() if left} == set()
 
 
 def test_every_attack_is_explained_with_its_parameters() -> None:

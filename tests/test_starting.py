@@ -95,7 +95,7 @@ def test_a_wheel_works_in_a_folder_without_a_checkout(tmp_path: Path) -> None:
                    check=True, timeout=240, cwd=tmp_path)
     wheel, = tmp_path.glob("emul-*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert {"emul/py.typed", "emul/__init__.pyi", "emul/shipped/scenario.md", "emul/shipped/emul.schema.json",
+    assert {"emul/py.typed", "emul/__init__.pyi", "emul/shipped/emul.schema.json",
             "emul/shipped/scenarios/quickstart.profile.json", "emul/report/page.js"} <= names
     assert not any(name.startswith(("tests/", "benchmarks/")) for name in names)
     subprocess.run([*pip, "install", "--no-deps", "--target", str(tmp_path / "there"), str(wheel)], check=True,

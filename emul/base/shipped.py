@@ -1,4 +1,4 @@
-"""Files that a wheel carries beside the code: scenarios, topologies, the reference of scenarios, its schema."""
+"""Files that a wheel carries beside the code: scenarios, topologies, the schema of scenarios."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 _PACKAGE = Path(__file__).resolve().parents[1]
 CARRIED = _PACKAGE / "shipped"          # the folder of a wheel that has them; see setup.py
 NAMES = {"scenarios": "scenarios", "topologies": "topologies",
-         "scenario.md": "docs/scenario.md", "emul.schema.json": "emul.schema.json",
+         "emul.schema.json": "emul.schema.json",
          "constraints.txt": "constraints.txt"}      # name -> where a checkout has it
 
 

@@ -49,6 +49,7 @@ class AttackSpec:
 # --- models ---------------------------------------------------------------------------------------------------------
 
 class AttackedShare(Section):
+    # Above 0, at most 1.
     fraction: Fraction
 
 
@@ -74,11 +75,18 @@ AnyAttack = Annotated[NamedAttack, PlainValidator(_chosen, json_schema_input_typ
 
 
 class AttackRule(Section):
+    # A list of names, `{fraction: 0.2}` of the clients, drawn by the seed, or a group, `"@slow"`.
     nodes: Annotated[Any, PlainValidator(_attacked, json_schema_input_type=AttackedShare | list[str] | str)]
+    # The change of the node's training samples; test samples stay as they are.
     data: AnyAttack | None = None
+    # The change of the prototypes that it makes.
     prototypes: AnyAttack | None = None
+    # The change of the update that its training gives, before the scheme masks, codes or encrypts it.
     update: AnyAttack | None = None
+    # `3..9`, `10..` (for good) or `4`; by default all.
     rounds: Rounds | None = None
+    # For `update`: `own`, the attacker's own update; `colluders`, those of all attackers; `all`, everybody's. By
+    # default the least that the attack needs.
     knows: Annotated[str, one_of(*KNOWS, what="knowledge")] | None = None
 
     def wrong(self) -> list[Finding]:

@@ -99,18 +99,26 @@ Absence = Churn | Availability | Days | InRounds | ShockGroup
 # --- models ---------------------------------------------------------------------------------------------------------
 
 class WeibullLaw(Section):
+    # In [0.05, 100]; below 1 most times are short and some very long.
     shape: Annotated[float, number("a number in [0.05, 100]", lambda x: 0.05 <= x <= 100)]
+    # A duration; the mean is scale * Gamma(1 + 1 / shape).
     scale: Stay
 
 
 class LogNormalLaw(Section):
+    # A duration; the mean is median * exp(sigma^2 / 2).
     median: Stay
+    # Standard deviation of the logarithm, above 0.
     sigma: Annotated[float, number("a number above 0, at most 10", lambda x: 0 < x <= 10)]
 
 
 class LawRule(Section):
+    # Its mean: `{exponential: 2 min}`.
     exponential: Stay | None = None
+    # `{weibull: {shape: 0.5, scale: 10 min}}`: P(longer than x) = exp(-(x / scale)^shape). Sessions in real
+    # peer-to-peer networks have shapes of 0.34 to 0.59.
     weibull: WeibullLaw | None = None
+    # `{lognormal: {median: 5 min, sigma: 1}}`.
     lognormal: LogNormalLaw | None = None
 
     def wrong(self) -> list[Finding]:
@@ -139,20 +147,31 @@ _Kind = Annotated[str, one_of("leave", "crash", what="kind")]
 class OwnChurn(Section):
     """Of the members of a group."""
 
+    # The law of the times that it is there.
     up: AnyLaw
+    # The law of its absences.
     down: AnyLaw
+    # The kind of an absence: `leave` or `crash`.
     kind: _Kind = "leave"
+    # `stationary`: as after a long time; a share of mean up / (mean up + mean down) is there at 0. `up`: all are, at
+    # the beginning of a whole time up.
     start: Annotated[str, one_of("stationary", "up", what="start")] = "stationary"
 
 
 class ChurnRule(OwnChurn):
+    # A name or a pattern. A node that several entries of `churn` and `availability` match follows the last.
     match: Text
 
 
 class DiurnalRule(Section):
+    # A share.
     mean: Annotated[float, number("a share in [0.001, 1]", lambda x: 0.001 <= x <= 1)]
+    # [0] Small enough that the share stays within 0 and 1.
     amplitude: Annotated[float, number("a share in [0, 0.5]", lambda x: 0 <= x <= 0.5)] = 0.0
+    # [24 h] The length of a day.
     period: Annotated[PositiveDuration | None, Field()] = None
+    # [0] Nodes live in different time zones: their days begin within this part of a period. The amplitude is then
+    # smaller, by sin(pi spread) / (pi spread).
     spread: Annotated[float, number("a part of the period in [0, 1]", lambda x: 0 <= x <= 1)] = 0.0
 
     def wrong(self) -> list[Finding]:
@@ -170,14 +189,28 @@ _WHEN = ("file", "diurnal", "rounds", "from_round")        # one of them says wh
 class OwnAvailability(Section):
     """Of the members of a group."""
 
+    # CSV with the columns `node`, `t_on`, `t_off` and perhaps `period`: when a node is there. Units stand in the
+    # header (`t_on_s`) or in the values. An end that is empty or `inf` is none. A node whose only row ends as it
+    # begins is never there. Or a file of FedScale or of states and seconds.
     file: Text | None = None
+    # In place of a file: the time of day.
     diurnal: DiurnalRule | None = None
+    # In place of a file: the rounds in which the nodes take part.
     rounds: RoundsList | None = None
+    # The same as `rounds: 10..`, written `from_round: 10`.
     from_round: Count | None = None
+    # [none] After it all comes again; for nodes for which the file has none. Without a period a node is gone for good
+    # after its last row.
     period: PositiveDuration | None = None
+    # [0] The time of the file at which the run begins. With a period the laps go on from there.
     offset: PositiveDuration | None = None
+    # [by_name] `by_name`: each row is of the node with that name; a node that has none is always there. `in_turn`:
+    # the first node that matches takes the first node of the file, and so on, from the beginning again where they do
+    # not suffice.
     assign: Annotated[str, one_of("by_name", "in_turn", what="way to assign")] | None = None
+    # `leave` or `crash`.
     kind: _Kind = "leave"
+    # Of the file. A resolved scenario has it; if it is given, the file must be that one.
     sha256: Text | None = None
 
     def wrong(self) -> list[Finding]:
@@ -192,6 +225,7 @@ class OwnAvailability(Section):
 
 
 class AvailabilityRule(OwnAvailability):
+    # ["*"] The nodes; only `file` does without it.
     match: Text | None = None
 
     def wrong(self) -> list[Finding]:
@@ -204,13 +238,22 @@ class AvailabilityRule(OwnAvailability):
 
 
 class GroupRule(Section):
+    # The members: a name or a pattern.
     match: Text | None = None
+    # In place of `match`: a list of names or patterns.
     nodes: Annotated[list[Text], Field(min_length=1)] | None = None
+    # [its `match`, or `nodes`] Of the stream of its draws.
     name: Text | None = None
+    # The law of the times between shocks.
     every: AnyLaw
+    # The law of how long a member fails, drawn for each.
     down: AnyLaw
+    # [1] The probability that a member fails at a shock, at least 0.001.
     p: Annotated[float, number("a probability in [0.001, 1]", lambda x: 0.001 <= x <= 1)] = 1.0
+    # [0] Between any two members at a shock. The number that fails has the variance n p (1 - p) [1 + (n - 1)
+    # correlation].
     correlation: Annotated[float, number("a correlation in [0, 1]", lambda x: 0 <= x <= 1)] = 0.0
+    # `crash` or `leave`.
     kind: _Kind = "crash"
 
     def wrong(self) -> list[Finding]:

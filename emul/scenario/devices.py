@@ -170,9 +170,14 @@ def _read_devices(path: Path, stamp: tuple[int, int] | None) -> dict[str, Device
 # --- models ---------------------------------------------------------------------------------------------------------
 
 class DeviceNodes(Section):
+    # A name or a pattern, or `@slow`, the members of a group.
     match: Text
+    # A class, or several by weight, drawn by the seed and the name of the node.
     device: AnyWeights | None = None
+    # The same with classes of links. One of `device` and `link` is needed. Of several rules that give a node a
+    # `device`, the last one counts; the same holds of `link`.
     link: AnyWeights | None = None
+    # Joules at the start: a node that has drawn them crashes for good.
     battery: Positive | None = None
 
     def wrong(self) -> list[Finding]:
@@ -183,8 +188,12 @@ class DeviceNodes(Section):
 
 
 class DevicesRule(Section):
+    # A CSV file beside the scenario, columns `device`, `kind`, `speed`, `memory_mb`, `idle_w`, `compute_w`, `send_w`,
+    # `receive_w`, `source`.
     table: Text | None = None
+    # The same of links, columns `link`, `down_mbps`, `up_mbps`, `rtt_ms`, `loss`; `source` is for people.
     links: Text | None = None
+    # A list of rules, of which later ones win. A node that none matches has no device, no link of its own.
     nodes: list[DeviceNodes] = Field(min_length=1)
 
 

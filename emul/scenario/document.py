@@ -64,32 +64,58 @@ def _name(value: object) -> str:
 class Document(Section):
     """A whole scenario file."""
 
+    # The version of the format: 1.
     emul: Annotated[int, PlainValidator(_version, json_schema_input_type=Literal[1])]
+    # Letters, digits and `_ . -`; names the run directories.
     name: Annotated[str, PlainValidator(_name, json_schema_input_type=str)]
+    # A whole number, 0 or more: of every random choice. `--seed N` replaces it.
     seed: Seed
+    # The nodes and the graph that joins them.
     topology: TopologySection
+    # [none] Latency, bandwidth, losses and more of the links.
     links: list[LinkSection] = Field(default=[])
+    # [none] Background traffic on links, beside the messages of the scheme.
     traffic: Annotated[list[TrafficRule], AfterValidator(distinct_names)] = Field(default=[])
+    # [none] Radio cells whose links share time.
     media: dict[Text, MediumRule] = Field(default={})
+    # [none] Places, nodes that move, and the rates and handovers that follow from that.
     radio: RadioRule | None = None
+    # [none] The plan of the times at which links transmit, as of satellites.
     contacts: ContactsRule | None = None
+    # [none] Clients that are drawn together and share speed, device, link and availability.
     groups: Annotated[list[ClientGroupRule], AfterValidator(distinct_groups)] = Field(default=[])
+    # [none] Speeds of nodes.
     nodes: list[NodeRule] = Field(default=[])
+    # [none] Classes of devices with their speeds and watts.
     devices: DevicesRule | None = None
+    # [none] Failures of links and nodes, with their times.
     faults: list[FaultRule] = Field(default=[])
+    # Data, model and local training.
     task: Annotated[PlainDict, PlainValidator(task_section)]
+    # `skip`: times and bytes alone; nothing is learned.
     training: Annotated[str, one_of("run", "skip", what="way")] = "run"
+    # [none] Nodes that send false updates or train on false samples.
     attacks: list[AttackRule] = Field(default=[])
+    # The cost of computations in virtual time.
     compute: ComputeSection
+    # [off] Local trainings of many clients, or their passes through equal pieces of a model, as one computation.
     fuse: AnyFuse = None
+    # The schemes, which run one after the other over the same network.
     schemes: Annotated[list[Annotated[PlainDict, PlainValidator(entry_value)]], Field(min_length=1),
                        AfterValidator(with_labels)]
+    # The end of a run.
     stop: StopSection
+    # [every round, global] The rounds and the test samples of an evaluation.
     evaluation: EvaluationSection = EvaluationSection()
+    # [30 s] The time after which a worker counts as hanging.
     workers: WorkersSection = WorkersSection()
+    # [none] The values that `emul sweep` varies.
     sweep: SweepRule | None = None
+    # [its own draws] The record of another run whose draws the links take.
     network: NetworkRule = NetworkRule()
+    # [1 GiB, 1000] The largest message, and the most unread messages of one sender.
     limits: LimitsRule = LimitsRule()
+    # [last models] Models of rounds and messages that are kept beside the tables.
     record: RecordRule = RecordRule()
 
     def wrong(self) -> list[Finding]:

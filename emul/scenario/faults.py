@@ -179,12 +179,22 @@ Jitter = Annotated[float, number("a sigma in [0, 3]", lambda x: 0 <= x <= 3)]
 
 
 class NodeRule(Section):
+    # A name or a pattern, or `@slow`, the members of a group.
     match: Text | None = None
+    # In place of `match`: this share of the nodes that hold data, drawn by the seed. With `match`: this share of
+    # those that match.
     fraction: Fraction | None = None
+    # Costs of computations are divided by it: 0.25 is four times slower. With `recorded` and `zero` it has no effect,
+    # which is a warning, except on trainings of a declared model.
     speed: Positive | None = None
+    # Floating-point operations a second of one GPU, at its best, such as 989e12. Every node that trains a declared
+    # model needs it; it is used with such a model alone.
     flops: Positive | None = None
+    # The number of GPUs of the node, 1 by default.
     gpus: Count | None = None
+    # The share of `flops` that a training uses, in (0, 1], 1 by default.
     mfu: Fraction | None = None
+    # Sigma of a lognormal law of mean 1, of which each step of a training has a draw, in [0, 3]; 0 by default.
     jitter: Jitter | None = None
 
     def wrong(self) -> list[Finding]:
@@ -227,8 +237,12 @@ def _groups(value: Any) -> tuple[tuple[str, ...], ...]:
 
 
 class LinkValues(Section):
+    # A duration, of messages that have not been transmitted yet; nothing overtakes.
     latency: Duration | None = None
+    # A bandwidth or `infinite`. The rest of what is being sent goes on at this rate. It takes the place of a trace.
     bandwidth: Bandwidth | None = None
+    # `none` or a model, without `span: pause`, of messages whose transmission begins from then on. Schemes whose
+    # links are ideal ignore it.
     outage: WrittenOutage | None = None
 
     def wrong(self) -> list[Finding]:
@@ -241,7 +255,9 @@ class LinkValues(Section):
 
 
 class DropRule(Section):
+    # The probability, in (0, 1].
     p: Fraction
+    # The unit of a draw; there is no other.
     per: Annotated[str, one_of("round", what="unit of a draw")] = "round"
 
 
@@ -275,28 +291,58 @@ _ALONE = ("partition", "churn", "availability", "group")
 
 
 class FaultRule(Section):
+    # The time of the failure.
     at: Duration | None = None
+    # The links: `"a->b"` or `"a<->b"`, each side a name or a pattern. One of `down`, `up` and `set` goes with it.
     link: Annotated[str, PlainValidator(_fault_link, json_schema_input_type=str)] | None = None
+    # `true`: the links transmit nothing; `inflight` says what happens to messages.
     down: _TrueFlag | None = None
+    # `true`: the links are up, whatever took them down before.
     up: _TrueFlag | None = None
+    # Other values of the links: latency, bandwidth, outage.
     set: LinkValues | None = None
+    # With `down` and `partition`. `drop` (default): messages on the link or in its queue are lost, and so are those
+    # that are sent over it until it is up. `deliver`: messages that were sent before arrive. `pause`: nothing is
+    # lost; the rate is 0, and messages go on when the link is up again.
     inflight: Annotated[str, one_of("drop", "pause", "deliver", what="word for what is in flight")] | None = None
+    # Lists of names or patterns: every link between two of the groups is down. A vertex is of the first group that it
+    # matches, so `["*"]` at the end is the rest. One that is in no group keeps its links: in a network with routers,
+    # list them too.
     partition: Annotated[tuple[tuple[str, ...], ...], PlainValidator(
         _groups, json_schema_input_type=list[list[str]])] | None = None
+    # The nodes, a name or a pattern. One of `crash`, `leave`, `slow`, `behave` and `drop` goes with it.
     node: Text | None = None
+    # `true`: the role ends and its inbox is lost; messages that it has sent travel on. A node that returns starts its
+    # role anew, with its `state`. Its vertex goes on forwarding the messages of others.
     crash: _TrueFlag | None = None
+    # `true`, with `crash`: `node.state` is lost, too.
     wipe: _TrueFlag | None = None
+    # `true`: the node cannot be reached. Its role goes on and remembers all; messages from it and to it are lost.
     leave: _TrueFlag | None = None
+    # It computes so many times slower (0.5: twice as fast). Factors that overlap multiply. A computation under way is
+    # charged exactly, part by part. No effect with `compute: zero` and `recorded`.
     slow: Annotated[float, number("how many times slower, a number in [0.001, 1000000]",
                                   lambda x: 1e-3 <= x <= 1e6)] | None = None
+    # The name of a faulty variant of the node's role, one of the scheme's `behaviours`; here `node` is a name. In a
+    # scheme of the scenario that has no such variant of its role the node follows the protocol, with a warning.
     behave: Text | None = None
+    # `true`, with `stage`: the node drops out of the round. Or with a probability in each round: `{p: 0.2, per:
+    # round}`.
     drop: Annotated[DropRule | Literal[True], PlainValidator(
         _drop, json_schema_input_type=DropRule | Literal[True])] | None = None
+    # With `drop`: the name of one of the scheme's messages.
     stage: Text | None = None
+    # `3..9`, `3..`, `..9` or `3`, with `behave` and `drop`: in these rounds alone; without it, in all. A node may
+    # behave differently at different times; of two behaviours for one round the first holds. The run never waits for
+    # a node that is faulty at any time, unless all nodes whose rounds it counts are: then it counts theirs.
     rounds: Rounds | None = None
+    # Its length; without it, for good.
     for_: Annotated[PositiveDuration | None, Field(alias="for")] = None
+    # Nodes come and go.
     churn: ChurnRule | None = None
+    # Nodes are there by a file, by the time of day, or in some rounds.
     availability: AvailabilityRule | None = None
+    # Nodes fail together.
     group: GroupRule | None = None
 
     def wrong(self) -> list[Finding]:

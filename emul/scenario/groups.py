@@ -127,14 +127,23 @@ def _name(value: object) -> str:
 
 
 class ClientGroupRule(Section):
+    # Letters, digits and `_ . -`. `others` and names of classes of links are taken.
     name: Annotated[str, PlainValidator(_name, json_schema_input_type=str)]
+    # A name or a pattern. Without `fraction`: all nodes that match and are in no group above.
     match: Text | None = None
+    # Its share of the nodes that hold data, drawn by the seed. With `match`: of the nodes that match.
     fraction: Fraction | None = None
+    # As in `nodes`. It goes before the speed of a device, also of the group's own.
     speed: Positive | None = None
+    # As in `devices`: a class, or several by weight.
     device: AnyWeights | None = None
+    # With `device`: joules at the start.
     battery: Positive | None = None
+    # A class of links, or several by weight.
     link: AnyWeights | None = None
+    # As in faults, without `match`.
     availability: OwnAvailability | None = None
+    # As in faults, without `match`. One of `availability` and `churn`.
     churn: OwnChurn | None = None
 
     def wrong(self) -> list[Finding]:

@@ -49,16 +49,31 @@ from emul.scenario.wording import MISSING, Finding, nearest
 # ---- bandwidth ----
 
 class BandwidthTrace(Section):
+    # A file, looked for beside the scenario.
     trace: Text
+    # [by its name] `csv`, `mahimahi` (`.up`, `.down`), `simgrid` (`.profile`), `plain`, `bytelog` or `iperf`
+    # (`.json`).
     format: Annotated[str, one_of(*FORMATS, what="format")] | None = None
+    # [false] Not of Mahimahi and SimGrid. `true`: it begins anew at the time of its last row, whose own rate then has
+    # no meaning. Else the last rate holds for ever. `emul trace summary` tells how long the loop is, and `emul check`
+    # where the last row has another rate than the first.
     loop: Flag | None = None
+    # [the last time] With `loop`: it begins anew later, so that the last row holds for a time.
     period: Stay | None = None
+    # The name of a trace, in a CSV file with the column `trace`.
     name: Text | None = None
+    # `drawn`: each link follows a trace of its own.
     take: Annotated[str, one_of("drawn", what="way")] | None = None
+    # [1] Every rate is multiplied by it.
     scale: Positive | None = None
+    # Of a CSV file: the column of times, such as `"seq_num [s]"`.
     time: Text | None = None
+    # Of a CSV file: the column of rates, with its unit where the header has none: `"DL_bitrate [kbit/s]"`. Needed
+    # where several columns are rates, and none of them alone is called `bandwidth`.
     column: Text | None = None
+    # [error] The rule for rows and times without a rate: `hold` (the one before goes on) or `off` (0).
     gaps: Annotated[str, one_of(*GAPS, what="rule")] | None = None
+    # Of the file. A resolved scenario has it; if it is given, the file must be that one.
     sha256: Text | None = None
 
 
@@ -99,14 +114,28 @@ _KEYS: dict[str, tuple[str, ...]] = {**{name: ("mean", "jitter") for name in ARO
 
 
 class LatencySection(Section):
+    # `uniform`, `normal`, `pareto`, `paretonormal`, `lognormal`, `empirical`, or `trace`: a latency over time,
+    # without a draw.
     distribution: Annotated[str, one_of(*_KEYS, what="distribution")]
+    # [needed] As netem takes them: `uniform` is mean +- jitter, the others a table of netem times jitter.
     mean: Duration | None = None
+    # [needed] As netem takes them: `uniform` is mean +- jitter, the others a table of netem times jitter.
     jitter: Duration | None = None
+    # [needed] `lognormal`: median * exp(sigma * normal); sigma is a number.
     median: PositiveDuration | None = None
+    # [needed] `lognormal`: median * exp(sigma * normal); sigma is a number.
     sigma: Annotated[float, number("a number above 0, at most 20", lambda x: 0 < x <= 20)] | None = None
+    # [needed] `empirical`: a CSV file with the column `latency_ms` (`latency_s`, ...), or `quantile` and
+    # `latency_ms`. `trace`: the columns `t_s` and `latency_ms`; a row holds until the next one, the first counts as
+    # 0, and the end of a transmission decides. A column `rtt_ms` in place of `latency_ms`, and what `ping` prints
+    # (`ping -D` for a `trace`), are round trips: half of each counts.
     file: Text | None = None
+    # [false] `trace`: it begins anew at the time of its last row.
     loop: Flag | None = None
+    # [0] No draw is less.
     min: Duration | None = None
+    # [false] `true`: a message may overtake an earlier one. `false`: messages arrive in the order in which they were
+    # sent. The packets of one message are never reordered.
     reorder: Flag | None = None
 
     def wrong(self) -> list[Finding]:
@@ -167,8 +196,13 @@ def _packet_bytes(value: object) -> int:
 
 
 class Overhead(Section):
+    # [needed] Per packet, e.g. 28 for IPv4 and UDP; here a bare number is bytes.
     bytes: Annotated[int, PlainValidator(_packet_bytes, json_schema_input_type=Written)] | None = None
+    # [one packet] Bytes of a message that fit a packet, e.g. `1472 B`.
     mtu: PositiveSize | None = None
+    # In place of both: `ipv4_tcp` (52 B, 1448 B), `ipv4_udp` (28 B, 1472 B); with the header of Ethernet, as Linux'
+    # `tc` counts, `tc_tcp` (66 B), `tc_udp` (42 B); with FCS, preamble and gap, too, `ethernet_tcp` (90 B),
+    # `ethernet_udp` (66 B): 1538 B a full packet.
     preset: Annotated[str, one_of(*PRESETS, what="preset")] | None = None
 
     def wrong(self) -> list[Finding]:
@@ -226,15 +260,27 @@ def _buffer(value: object) -> int | str:
 class TcpKeys(Section):
     """`tcp: {...}`: connections with windows."""
 
+    # [cubic] `cubic` or `reno`.
     congestion: Annotated[str, one_of(*CONGESTIONS, what="congestion")] | None = None
+    # [10] Packets that a new connection may have under way.
     initial_window: Count | None = None
+    # [true] After silence the window halves for each timeout of it.
     idle_restart: bool | None = None
+    # [unlimited] Bytes that wait in the queue of this link at most: of each connection, with `tcp_fifo` of all
+    # together. The link of a route that is the slowest while a train is under way counts. The sender's own first link
+    # drops nothing, because it holds back the sender.
     buffer: Annotated[int | str, PlainValidator(_buffer, json_schema_input_type=Written)] | None = None
+    # [200 ms] The timeout is a round trip and this much.
     rto_min: Annotated[int, unit(duration_ns, 1)] | None = None
+    # [true] `cubic` ends slow start when acknowledgements come late, before packets are lost.
     hystart: bool | None = None
+    # [true] A probe finds out that the end of a message was lost, earlier than the timeout would.
     tlp: bool | None = None
+    # [2] Packets that one acknowledgement is for.
     delayed_ack: Count | None = None
+    # [1448 B] Bytes of a message in a packet.
     mss: PositiveSize | None = None
+    # [false] The first message of a connection waits one round trip for the handshake.
     setup: bool | None = None
 
 
@@ -249,14 +295,25 @@ def _tcp(value: object) -> str | TcpKeys:
 
 
 class Transport(Section):
+    # `stop_and_wait` or `selective_repeat`: the link sends lost messages or packets again.
     arq: Annotated[str, one_of(*ARQ_MODES, what="ARQ")] | None = None
+    # [`auto`; 200 ms] `arq`: the time after the end of a transmission at which it counts as lost; `auto`, and at
+    # least, the way there and back. `pftk`: TCP's first timeout.
     rto: Annotated[int | str, PlainValidator(_timeout, json_schema_input_type=Written)] | None = None
+    # [16] `arq`: how often a message (or packet) is sent again at most; `unlimited`, which is 4095 times.
     retries: Annotated[int | str, PlainValidator(_retries, json_schema_input_type=Written)] | None = None
+    # [0] `arq`: the probability that an acknowledgement is lost.
     ack_loss: Probability | None = None
+    # [`overhead.mtu`, or 1448 B] `selective_repeat`: the size of a packet.
     mtu: PositiveSize | None = None
+    # `mathis` or `pftk`: nothing is lost, and a message is no faster than a TCP flow at this loss and round trip. A
+    # mapping: connections with windows, round trip by round trip.
     tcp: Annotated[Any, PlainValidator(_tcp, json_schema_input_type=Literal[TCP_FORMULAS] | TcpKeys)] | None = None
+    # [1448 B] `tcp`: bytes of a message in a packet.
     mss: PositiveSize | None = None
+    # [1] `tcp`: packets that one acknowledgement is for; 2 where they are delayed.
     b: Count | None = None
+    # [none] `tcp`: the largest window, a size; no flow is faster than window / RTT.
     window: PositiveSize | None = None
 
     def wrong(self) -> list[Finding]:
@@ -366,6 +423,7 @@ _SWITCHING = ("store_and_forward", "cut_through", "packetized")
 
 
 class Packetized(Section):
+    # `{packetized: 1500 B}`: the size of a packet where `overhead.mtu` does not say it.
     packetized: PositiveSize
 
 
@@ -403,16 +461,34 @@ def _match(value: object) -> str:
 
 
 class LinkSection(Section):
+    # The links: `"a->b"` one direction, `"a<->b"` both, `"*"` all.
     match: Annotated[str, PlainValidator(_match, json_schema_input_type=str)]
+    # [0, or the file's] One way, for each direction: a duration, or a distribution.
     latency: AnyLatency | None = None
+    # [infinite] Of each direction; `infinite` says so; or a trace. `capacity`, `bw`, `datarate` and `rate` are other
+    # names of it.
     bandwidth: AnyBandwidth | None = None
+    # [none] A model of losses.
     outage: WrittenOutage | None = None
+    # [datagram] `datagram`: a lost message is lost. `reliable`: the link sends it again. Or a mapping.
     transport: AnyTransport | None = None
+    # [none] Bytes that each packet costs on top.
     overhead: Overhead | None = None
+    # [fifo] `fifo`: one message after the other. `maxmin`: messages that are under way at the same time share the
+    # bandwidth fairly, over all links of their routes at once. `rtt_weighted`: the same with shares as 1/RTT, roughly
+    # what long TCP flows get. `connections`: as `maxmin`, and the messages of one node to another follow each other,
+    # as over a TCP connection that both keep. `tcp_fifo`: each link is one queue of the packets of all connections;
+    # needs `transport: {tcp: {...}}`.
     sharing: Annotated[str, one_of(*get_args(SharingMode), what="sharing")] | None = None
+    # [unlimited] The most that may wait: `64 kB` or `100 packets`. A message that finds the queue full is lost
+    # (drop-tail).
     queue: AnyQueue | None = None
+    # [store_and_forward] The part of a message that must have crossed before it goes on over the next link: all, the
+    # first byte (`cut_through`), or the first packet (`packetized`).
     switching: AnySwitching | None = None
+    # [full] `half`: both directions are one medium, which sends one message at a time.
     duplex: Annotated[str, one_of("full", "half", what="duplex")] | None = None
+    # [none] The name of one of the media: a radio cell whose time the link shares with others.
     medium: Text | None = None
 
 

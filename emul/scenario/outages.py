@@ -76,24 +76,44 @@ def _rate(value: object) -> int:
 
 
 class OutageSection(Section):
+    # `bernoulli`, `gilbert`, `gilbert_elliott` (or `gemodel`), `on_off`, `fading` or `trace`.
     model: Annotated[str, one_of(*_KEYS, GEMODEL, what="model")]
+    # [needed] `bernoulli`: the probability of a loss. Chains: of a change from good to bad, at each step.
     p: Probability | None = None
+    # [1 - `p`] Chains: of a change from bad to good.
     r: Probability | None = None
+    # [1] Chains: the probability of a loss in the bad state.
     loss_bad: Annotated[Probability | None, Field(alias="1-h")] = None
+    # [0] `gilbert_elliott`: the probability of a loss in the good state.
     loss_good: Annotated[Probability | None, Field(alias="1-k")] = None
+    # [message] `bernoulli` and chains: the unit that shares a fate, or is a step: `message`, `packet`, `round` or
+    # `slot`.
     per: Annotated[str, one_of(*UNITS, what="unit of outage")] | None = None
+    # The length of a slot, for `per: slot`.
     slot: Stay | None = None
+    # [at_start] For models whose state changes with time: the fate of a message that meets a change.
     span: Annotated[str, one_of(*SPANS, what="span")] | None = None
+    # [`good`; `stationary`] Chains: the first state, `good` or drawn by the `stationary` law. `on_off`: `up`, or
+    # drawn.
     start: Annotated[str, one_of("good", "up", "stationary", what="start")] | None = None
+    # [needed] `on_off`: the mean times in either state, exponential, of virtual time.
     up: Stay | None = None
+    # [needed] `on_off`: the mean times in either state, exponential, of virtual time.
     down: Stay | None = None
+    # [needed] `fading`: how long the channel stays what it is.
     coherence: Stay | None = None
+    # [needed] `fading`: the mean signal-to-noise ratio, `10 dB` or `10`.
     snr: Annotated[float, PlainValidator(_snr, json_schema_input_type=float | str)] | None = None
+    # `fading`: the rate of the sender, such as `20 Mbit/s`, over a channel of `10 MHz`.
     rate: Annotated[int, PlainValidator(_rate, json_schema_input_type=Written)] | None = None
+    # `fading`: the rate of the sender, such as `20 Mbit/s`, over a channel of `10 MHz`.
     bandwidth: Annotated[float, PlainValidator(_hertz, json_schema_input_type=str)] | None = None
+    # `fading`: their quotient, in bit/s/Hz, in their place.
     spectral_efficiency: Annotated[float, number("bit/s/Hz, above 0, at most 1000", lambda x: 0 < x <= 1000)] | None = (
         None)
+    # [needed] `trace`: a CSV file.
     file: Text | None = None
+    # [false] `trace`: it begins anew at the time of its last row, whose value then has no meaning.
     loop: Flag | None = None
 
     @property

@@ -54,9 +54,17 @@ def _efficiency(value: object) -> tuple[tuple[int, float], ...]:
 
 
 class MediumRule(Section):
+    # The share of time in which bits are sent: one number in (0, 1], or one for numbers of stations that have
+    # something to send; linear between them, constant beyond them. The rest goes into contention, headers and
+    # acknowledgements.
     efficiency: Annotated[tuple[tuple[int, float], ...], PlainValidator(
         _efficiency, json_schema_input_type=float | dict[str, float])]
+    # `throughput`: all flows get the same rate, so that one slow station makes all slow (Wi-Fi as of 802.11; Heusse
+    # et al. 2003). `airtime`: all stations get the same time (Linux' Wi-Fi since Høiland-Jørgensen et al. 2017;
+    # cellular networks with a proportional fair scheduler, Li et al. 2008).
     fair: Annotated[str, one_of(*FAIRNESS, what="fairness")] = "throughput"
+    # The time that each packet costs beside its bits, in packets of the `mtu` of the link's `overhead`, 1,500 B
+    # without one.
     per_packet: Duration = 0
 
 
@@ -106,7 +114,9 @@ _Pair = Annotated[list[Coordinate], Field(min_length=2, max_length=2)]
 
 
 class PlacesRule(Section):
+    # The CSV file, in a mapping in place of its name alone.
     file: Text
+    # The digest of the file, which a resolved scenario has.
     sha256: Text | None = None
 
 
@@ -115,8 +125,11 @@ def _places(value: object) -> PlacesRule:
 
 
 class WaypointRule(Section):
+    # Of `waypoint`: width and height of the rectangle in which the points are; its corner is at (0, 0).
     area: Annotated[list[Distance], Field(min_length=2, max_length=2)]
+    # Of `waypoint`: the least and the largest speed, uniform between them, for each leg.
     speed: Annotated[list[Speed], Field(min_length=2, max_length=2)]
+    # [none] Of `waypoint`: the time at each point, a duration or a law.
     pause: AnyStay | None = None
 
     def wrong(self) -> list[Finding]:
@@ -127,11 +140,20 @@ class WaypointRule(Section):
 
 
 class MoveRule(Section):
+    # A name or a pattern.
     match: Text
+    # Random waypoints: straight to a point of the area, a pause, and on.
     waypoint: WaypointRule | None = None
+    # A CSV file: `t_s` (or `t_ms`, ...), `name`, `x_m`, `y_m`; straight between its rows, at rest before and behind
+    # them. Without the column `name` all that match go together. Or the table that SUMO's `xml2csv` makes of floating
+    # car data, or a scenario of ns-2 (`setdest`).
     trace: Text | None = None
+    # A point, such as `[10 m, 20 m]`, at which the node stays.
     at: _Pair | None = None
+    # [by_name] Of a `trace`. `by_name`: a walk is of the node of its name. `in_turn`: the first node that matches
+    # takes the first walk, and so on, from the beginning again where they do not suffice.
     assign: Annotated[str, one_of("by_name", "in_turn", what="way to assign")] | None = None
+    # The digest of the trace, which a resolved scenario has.
     sha256: Text | None = None
 
     def wrong(self) -> list[Finding]:
@@ -141,20 +163,33 @@ class MoveRule(Section):
 
 
 class LogDistanceRule(Section):
+    # 2 in free space, 3 as ns-3 has it by default, more behind walls.
     exponent: Annotated[float, number("a number in [1, 10]", lambda x: 1 <= x <= 10)]
+    # The loss at the distance `at` and nearer: 46.68 dB at 1 m for 5.15 GHz (ns-3). A handover compares distances,
+    # below `at`, too.
     reference: Loss
+    # [1 m] The distance of the reference.
     at: Distance = 1.0
+    # [0 dB] The standard deviation of a loss that each node has with each place for the whole run.
     shadowing: Loss = 0.0
 
 
 class LossRule(Section):
+    # The keys of this law.
     log_distance: LogDistanceRule
 
 
 class RatesRule(Section):
+    # `wifi_ax_20`: 802.11ax, 20 MHz, one stream, guard interval 0.8 us: 8.6 Mbit/s from -82 dBm to 143.4 Mbit/s from
+    # -52 dBm. `lte_10`: 10 MHz, the efficiencies of the 15 CQIs (3GPP TS 36.213, table 7.2.3-1) on 9 MHz, from the
+    # power at which Shannon's rate with the gap of a bit error rate of 5e-5 reaches them, over thermal noise and a
+    # noise figure of 9 dB: 1.37 to 49.99 Mbit/s.
     table: Annotated[str, one_of(*RATES, what="table")] | None = None
+    # In place of a table, a CSV file with the columns `least_dbm` and `rate_mbps`, both ascending.
     file: Text | None = None
+    # The power that is sent, with the gains of antennas, of both ends.
     power: Power
+    # The digest of the file, which a resolved scenario has.
     sha256: Text | None = None
 
     def wrong(self) -> list[Finding]:
@@ -170,18 +205,30 @@ def _match(value: object) -> str:
 
 
 class AttachRule(Section):
+    # `"nodes->places"`, each a name or a pattern.
     match: Annotated[str, PlainValidator(_match, json_schema_input_type=str)]
+    # A node changes to a place that it receives by so much more strongly than its own, 0.01 dB at the least. At 0 s
+    # it takes the strongest.
     hysteresis: Annotated[float, _unit({"dB": 1.0}, "a difference such as 3 dB", 0.01, 100)]
+    # The time after a change in which the node has no link.
     interruption: Duration = 0
+    # The fate of a message that a change meets, with places that are no vertices: with `hold` it goes on over the
+    # next place, from where it was; with `again` the rest of it begins anew at its source, over the next place, and
+    # pays its latencies again.
     gap: Annotated[str, one_of(*HANDOVER_GAPS, what="gap")] = "hold"
 
 
 class RadioRule(Section):
+    # The points that nodes send to: a CSV file with the columns `name`, `x_m`, `y_m`.
     spots: Annotated[PlacesRule, PlainValidator(_places, json_schema_input_type=PlacesRule | str),
                      Field(alias="places")]
+    # The movement of nodes, a list. Of entries that match a node the last one holds.
     move: Annotated[list[MoveRule], Field(min_length=1)]
+    # The loss by distance.
     loss: LossRule
+    # The rate of a link by the power that is received.
     rates: RatesRule
+    # [none] The choice of one place for each node; without it a node sends to all places.
     attach: AttachRule | None = None
 
 

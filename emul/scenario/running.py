@@ -71,12 +71,26 @@ Price = Annotated[int, PlainValidator(_default_price, json_schema_input_type=Qua
 
 
 class ComputeSection(Section):
+    # The source of virtual compute time: `measured`, `profile`, `recorded` or `zero`.
     mode: Annotated[str, one_of("measured", "profile", "recorded", "zero", what="mode")] | None = None
+    # The profile, or the run; for `profile` and `recorded` only.
     file: Text | None = None
+    # A CSV file of the times that computations took on real devices: `label`, `seconds`, and `node` or `device`. It
+    # goes before the mode, which may then be left out.
     trace: Text | None = None
+    # With `trace`: `drawn` (default) by the seed, or `in order`, beginning anew after the last.
     take: Annotated[str, one_of("drawn", "in order", what="way")] | None = None
+    # The price of a computation that neither the trace nor the profile prices: `zero`, or seconds at speed 1, such as
+    # `5 ms`. Without it, such a computation is an error of `emul check`, which names scheme, role and label.
     default: Price | None = None
+    # `cpu` (default) or `cuda`: where models are trained and evaluated. Workers share the GPUs, each with a context
+    # of its own; `emul check --device cuda` tries one out. Results equal those of a CPU within rounding, except for a
+    # model with torch's own dropout (`nn.Dropout`) that cannot be trained with others as one (`fuse`): a GPU draws
+    # other masks for it. `measured` charges the larger of CPU and GPU time.
     device: Annotated[str, one_of("cpu", "cuda", what="device")] = "cpu"
+    # With `device: cpu`: the most that each worker may hold, such as `4 GiB`. Before the run a step of one client and
+    # one of two are measured. The groups of `fuse` are halved until they fit, which changes models by rounding only;
+    # a model of which one client does not fit is an error. A GPU needs no such key, because its free memory is known.
     memory: PositiveSize | None = None
 
     def wrong(self) -> list[Finding]:
@@ -191,7 +205,10 @@ class FusedTraining:
 
 
 class FuseSection(Section):
+    # At most so many are trained as one, 2 or more. A number alone means this.
     clients: Annotated[int, whole(2, 10_000)]
+    # Nodes whose numbers are equal modulo `lanes` may be trained together; a lane is whole in one worker, so more
+    # workers than lanes train nothing. Results depend on it, and not on the workers.
     lanes: Annotated[int, whole(1, 1000)] = 4
 
 
@@ -229,9 +246,17 @@ class Stop:
 
 
 class StopSection(Section):
+    # The deciding nodes enter no round above this.
     rounds: Annotated[int, whole(1, 10**9)] | None = None
+    # Above 0, at most 1; of the kind that the scheme reports (accuracy_of) at deciding nodes. Looked at before a
+    # deciding node enters its next round; the newest round entered then is the last. Needs `rounds` or
+    # `virtual_time`, too.
     accuracy: Fraction | None = None
+    # Above 0: the loss of the test samples, or less; of `text` in nats a byte. As `accuracy`; with both the one
+    # reached first ends the run.
     loss: Positive | None = None
+    # The round that runs then is the last one, so a run ends somewhat later. A round that does not end is cut off at
+    # twice this time. If no round has begun, the run ends at once.
     virtual_time: PositiveDuration | None = None
 
     def wrong(self) -> list[Finding]:
@@ -268,7 +293,10 @@ class Evaluation:
 
 
 class EvaluationSection(Section):
+    # Rounds between two evaluations.
     every: Count = 1
+    # `global`: the whole test set. `per_client`: the model as each client would see it, weighted by the client's own
+    # labels; mean, `_std`, `_min` and `_max` over the clients.
     scope: Annotated[str, one_of("global", "per_client", what="scope")] = "global"
 
 
@@ -290,6 +318,7 @@ class WorkerTimeout:
 
 
 class WorkersSection(Section):
+    # [30 s] Real time without a heartbeat after which a worker process counts as hanging, and the run fails.
     timeout: PositiveDuration = 30 * 10**9
 
 
@@ -316,8 +345,12 @@ class NetworkUse:
 
 
 class NetworkRule(Section):
+    # [none] A run directory, its `network.parquet`, or a CSV file of the same form.
     replay: Text | None = None
+    # [stream] For draws that the record does not hold. `stream`: the link's own model draws. `repeat`: the record
+    # begins anew. `error`: the run ends.
     beyond: Annotated[str, one_of(*BEYOND, what="mode")] | None = None
+    # `true`: the run writes its draws into its directory. `false` saves the time and the space.
     record: Flag = True
 
     def wrong(self) -> list[Finding]:
@@ -355,7 +388,9 @@ class Limits:
 
 
 class LimitsRule(Section):
+    # [1 GiB] The largest message, with its envelope.
     max_message: PositiveSize = Limits.max_message
+    # The most messages of one sender that may lie unread in the inbox of one node.
     max_unread: Annotated[int, whole(1, 10**9)] = Limits.max_unread
 
 
@@ -397,9 +432,14 @@ def _types(value: object) -> list[str]:
 
 
 class RecordRule(Section):
+    # [the last alone] `10`: every tenth round the parameters that each node reports are kept, in `models/round-<n>/`.
     models: Count | None = None
+    # [none] Types of messages that are kept as they were sent, e.g. `[Model, Update]`, in `payloads/`.
     payloads: Annotated[list[str], PlainValidator(_types, json_schema_input_type=list[str] | str)] | None = None
+    # [all] Of `payloads`: `3..9` or `10..`. Messages outside rounds are always kept.
     rounds: Rounds | None = None
+    # [1 GB] Of `payloads`: the most bytes that the run may leave. Every node has an equal share of them, so any
+    # number of workers keeps the same. Beyond its share only the head of a message is kept.
     limit: PositiveSize | None = None
 
     def wrong(self) -> list[Finding]:
@@ -483,9 +523,13 @@ def _values(value: object) -> list[Any]:
 
 
 class SweepRule(Section):
+    # [nothing] Values by path, e.g. `{"links[1].outage.p": [0.1, 0.3], schemes.secagg.threshold: [4, 6]}`: every
+    # combination is run. Paths are those of `--set`.
     grid: dict[str, Annotated[list[Any], PlainValidator(_values, json_schema_input_type=list[Any])]] = Field(default={})
+    # [the scenario's `seed`] `0:5` is 0..4; or a list such as `[1, 2, 7]`.
     seeds: Annotated[tuple[int, ...], PlainValidator(
         seeds_of, json_schema_input_type=list[int] | Written)] | None = None
+    # [all] A list of names.
     schemes: Annotated[list[Text], Field(min_length=1)] | None = None
 
 

@@ -1,8 +1,9 @@
 """The JSON schema of scenario files, for editors: keys, words and descriptions as one types.
 
-It is made of the models that check a file, of every scheme's `Params`, and of the tables of docs/scenario.md, whose
-texts are the descriptions. An editor is to help and not to refuse: a file that it accepts may still be wrong, and what
-depends on several keys is left to `emul check`.
+It is made of the models that check a file and of every scheme's `Params`. The comment above a field is the description
+of its key; in the model of a section, words in brackets at its head tell a default that the field itself does not. The
+tables of docs/scenario.md are made of the same comments. An editor is to help and not to refuse: a file that it accepts
+may still be wrong, and what depends on several keys is left to `emul check`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 
 from emul.base.errors import EmulError
 from emul.base.plain import PlainDict
-from emul.base.shipped import shipped
 from emul.learning import csv_data, data, images, models, objectives, partition, solver
 from emul.registry import attacks, schemes
 from emul.roles import Scheme
@@ -31,34 +31,11 @@ from emul.scenario.document import Document
 from emul.scenario.edits import EXTENDS
 from emul.scenario.params import scenario_keys
 from emul.scenario.schemes import COMPRESS, LABEL, PLACES
+from emul.scenario.sections import Section
 from emul.scenario.task import TASK_KEYS
 
 Schema = PlainDict
 
-# heading of docs/scenario.md -> the models whose keys it explains
-SECTIONS = {
-    "Top level": ["Document"], "topology": ["TopologySection"], "roles of a topology": ["RoleSection"],
-    "matrices": ["MeasuredFile"], "latency by distance": ["LatencyByDistance"], "capacity": ["CapacityRule"],
-    "access": ["AccessLink"],
-    "links": ["LinkSection"], "traffic": ["TrafficRule"], "rates of traffic": ["RateRule"],
-    "sine and ramp": ["SineRule", "RampRule"], "on_off and walk": ["OnOffRule", "WalkRule"],
-    "laws of rates": ["RateLawRule", "NormalRule", "PoissonRule"], "laws of times": ["StayRule", "ParetoLaw"],
-    "messages": ["MessagesRule"], "laws of sizes": ["SizeRule", "ParetoSizeRule", "LogNormalSizeRule"],
-    "media": ["MediumRule"],
-    "radio": ["RadioRule"], "places of radio": ["PlacesRule"], "move": ["MoveRule", "WaypointRule"],
-    "loss by distance": ["LossRule", "LogDistanceRule"], "rates by power": ["RatesRule"], "attach": ["AttachRule"],
-    "contacts": ["ContactsRule"], "constellation": ["ConstellationSection"],
-    "outage": ["OutageSection"], "latency": ["LatencySection"],
-    "overhead": ["Overhead"], "transport": ["Transport"], "connections of TCP": ["TcpKeys"],
-    "switching": ["Packetized"], "groups": ["ClientGroupRule"], "nodes": ["NodeRule"],
-    "devices": ["DevicesRule"], "who has which": ["DeviceNodes"],
-    "faults": ["FaultRule"], "drop": ["DropRule"], "set": ["LinkValues"], "churn": ["ChurnRule", "OwnChurn"],
-    "availability": ["AvailabilityRule", "OwnAvailability"],
-    "laws of durations": ["LawRule", "WeibullLaw", "LogNormalLaw"], "diurnal": ["DiurnalRule"],
-    "group": ["GroupRule"], "bandwidth": ["BandwidthTrace"], "attacks": ["AttackRule", "AttackedShare"],
-    "compute": ["ComputeSection"], "fuse": ["FuseSection"], "stop": ["StopSection"],
-    "evaluation": ["EvaluationSection"], "workers": ["WorkersSection"], "network": ["NetworkRule"],
-    "sweep": ["SweepRule"], "limits": ["LimitsRule"], "record": ["RecordRule"]}
 _NULL = {"type": "null"}
 _TEXT_OR_NUMBER = ["string", "integer"]
 _MISSPELT = 5                # letters of a name, at least, whose misspellings are refused
@@ -68,9 +45,11 @@ _FIELD_COLUMN = 4            # where the fields of a class begin
 def schema(plugins: Sequence[str] = ()) -> Schema:
     """The schema, of JSON Schema draft 2020-12. plugins: modules whose schemes and parts of tasks it names, too."""
     found = Document.model_json_schema(by_alias=True, schema_generator=_Generator, mode="validation")
-    _described(found, "Document")
+    models = sections()
+    _described(found, Document)
     for name, section in found["$defs"].items():
-        _described(section, name)
+        if name in models:
+            _described(section, models[name])
         section.pop("required", None)           # may stand in the file that this one extends
     properties = found["properties"]
     for section in properties.values():         # a file on top of another takes keys away
@@ -103,35 +82,29 @@ class _Generator(GenerateJsonSchema):
 
 # ---- descriptions ----
 
-def _described(section: Schema, model: str) -> None:
-    """Add what the reference says of the keys of a model."""
-    said = next((_reference().get(heading, {}) for heading, names in SECTIONS.items() if model in names), {})
+def sections() -> dict[str, type[Section]]:
+    """Name -> model, of all mappings of a scenario that pydantic checks."""
+    found: dict[str, type[Section]] = {}
+    wanted = [Section]
+    while wanted:
+        wanted = [below for model in wanted for below in model.__subclasses__()]
+        found |= {model.__name__: model for model in wanted}
+    return found
+
+
+def _described(section: Schema, model: type[Section]) -> None:
+    """Add the comments above the fields of a model, in plain text."""
+    said = descriptions(model)
     for key, value in section.get("properties", {}).items():
         if key in said:
-            value["description"] = said[key]
+            value["description"] = said[key].replace("`", "")
 
 
-@cache
-def _reference() -> dict[str, dict[str, str]]:
-    """Heading -> key -> its description, of the tables of docs/scenario.md. Empty where the page is not there."""
-    try:
-        page = shipped("scenario.md").read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return {}
-    bare = re.sub(r"^```.*?^```$", "", page, flags=re.MULTILINE | re.DOTALL)
-    parts = re.split(r"^#{1,3} (.+)$", bare, flags=re.MULTILINE)
-    return {heading: _cells(text) for heading, text in zip(parts[1::2], parts[2::2], strict=True)}
-
-
-def _cells(section: str) -> dict[str, str]:
-    """The first column of its tables -> the last; what stands between them is said first."""
-    found: dict[str, str] = {}
-    for line in section.splitlines():
-        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] if line.startswith("|") else []
-        for key in re.findall(r"`([^`]+)`", cells[0]) if len(cells) > 1 else []:
-            between = f"[{', '.join(cells[1:-1])}] " if len(cells) > 2 and any(cells[1:-1]) else ""
-            found.setdefault(key, re.sub(r"[`*]|\]\([^)]*\)|\[(?=[^\]]*\]\()", "", between + cells[-1]))
-    return found
+def descriptions(model: type[Section]) -> dict[str, str]:
+    """Key -> the comment above its field. Brackets at its head tell the default, or that the key is needed."""
+    said = _comments(model)
+    return {info.alias or field: "[needed] " * info.is_required() + said[field]
+            for field, info in model.model_fields.items() if field in said}
 
 
 # ---- schemes ----

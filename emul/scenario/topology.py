@@ -70,19 +70,36 @@ def _alone(value: object) -> object:
 
 
 class ConstellationSection(Section):
+    # [needed] The height of all satellites above the equator's radius, 100 km to 50000 km.
     altitude: Annotated[float, PlainValidator(_altitude, json_schema_input_type=str)] | None = None
+    # [needed] The angle between the orbits and the equator, 0 deg to 180 deg.
     inclination: Annotated[float, _degrees(180, "from 0 deg to 180 deg")] | None = None
+    # [needed] The number of orbital planes; their nodes are spread over the whole equator.
     planes: Annotated[int, whole(1, MOST)] | None = None
+    # [needed] The number of satellites in each plane.
     each: Annotated[int, whole(1, MOST)] | None = None
+    # [0] F of Walker's pattern i: T/P/F: a satellite is F * 360 / T degrees ahead of its like in the plane before.
     phasing: Annotated[int, whole(0, MOST)] | None = None
+    # A file of two-line elements, or of orbit mean-elements messages (CSV or JSON, as CelesTrak has them), in place
+    # of `altitude`, `inclination`, `planes`, `each` and `phasing`; needs `pip install 'emul[orbits]'`. Satellites
+    # that share a name have their catalogue number behind it.
     tle: Text | None = None
+    # A CSV file of stations with the columns `name`, `latitude`, `longitude` (or `lat`, `lon`), in degrees: `-3.7` or
+    # `3.7W`.
     stations: Text
+    # The least angle above the horizon at which a station and a satellite have a contact, 0 deg to 89 deg.
     elevation: Annotated[float, _degrees(89, "from 0 deg to 89 deg")]
+    # The links between satellites. `ring`: with both neighbours in the plane. `grid`: also with the like in both
+    # planes beside it.
     isl: Annotated[str, one_of(*ISLS, what="way to join satellites")] = "none"
+    # `mesh`: stations are linked with each other at all times, with the latency of fibre along the great circle.
     ground: Annotated[str, one_of(*GROUNDS, what="way to join stations")] = "none"
+    # [all] The satellites that have links to stations: a name, a pattern, or a list of them.
     gateways: Annotated[list[Text], Field(min_length=1), BeforeValidator(
         _alone, json_schema_input_type=list[str] | str)] | None = None
+    # [24 h] The time from the beginning of the run in which contacts are computed; after it nothing is carried.
     for_: Annotated[PositiveDuration, Field(alias="for")] = DAY_NS
+    # The digest of the files, which a resolved scenario has.
     sha256: Text | None = None
 
     def wrong(self) -> list[Finding]:
@@ -142,16 +159,26 @@ _FILLED = ("latency", "capacity")               # for links of which a file or a
 
 
 class AccessLink(Section):
+    # Of the access link, each way.
     latency: Duration | None = None
+    # Of the access link, each way.
     bandwidth: Bandwidth | None = None
 
 
 class RoleSection(Section):
+    # `nodes`: those named. `attribute`: those whose attribute has a value. `highest_betweenness`: those on most
+    # shortest paths. `leaves`: those of degree 1. `all`: every vertex without a role. `random`: drawn from the seed.
     rule: Annotated[str, one_of(*ROLE_RULES, what="rule")]
+    # The names, for `nodes`.
     nodes: Annotated[list[Name], Field(min_length=1)] | None = None
+    # The number of vertices. `random` needs it; `highest_betweenness` takes 1 by default; `leaves` with a count takes
+    # those of the least degree. With `access`, the number of hosts.
     count: Annotated[int, whole(1, 10**6)] | None = None
+    # The vertices' attribute, for `attribute`.
     attribute: Text | None = None
+    # Its value, for `attribute`; by default the name of the role.
     value: Name | None = None
+    # Hosts of their own, each with one link to its place.
     access: AccessLink | None = None
 
     def wrong(self) -> list[Finding]:
@@ -175,14 +202,20 @@ def _names_as_rule(value: object) -> object:
 
 
 class LatencyByDistance(Section):
+    # [5 us] Of light in fibre, 2e5 km/s.
     per_km: PositiveDuration = 5_000
+    # [1] The length of the fibre over that of the straight way.
     stretch: Annotated[float, number("a factor of 1 or more", lambda x: 1 <= x <= 1e6)] = 1.0
+    # [10 us] The least latency, for links within one place.
     least: Duration = 10_000
 
 
 class MeasuredFile(Section):
+    # The file.
     file: Text
+    # The unit of bare numbers.
     unit: Text | None = None
+    # `round_trip` or `one_way`.
     values: Annotated[str, one_of("round_trip", "one_way", what="kind")] | None = None
 
 
@@ -199,8 +232,11 @@ def _by_distance(value: object) -> object:
 
 
 class CapacityRule(Section):
+    # The bandwidth of links for which nothing else is said; `infinite` says so.
     default: Bandwidth | None = None
+    # The attribute of edges that holds it.
     by: Text | None = None
+    # The unit of its bare numbers, such as `1 Mbit/s`.
     unit: Bandwidth | None = None
 
     def wrong(self) -> list[Finding]:
@@ -219,33 +255,60 @@ def _capacity_default(value: object) -> object:
 
 
 class TopologySection(Section):
+    # The name of a generator.
     generator: Annotated[str, one_of(*GENERATORS, what="generator")] | None = None
+    # The number of clients, for all generators but `complete` and `grid`.
     clients: Annotated[int, whole(1, 10**6)] | None = None
+    # The number of servers, with `clients`; 1 by default.
     servers: Annotated[int, whole(1, 10**4)] | None = None
+    # The number of peers, for `complete`; in place of `clients` also for the others but `grid` and the stars.
     peers: Annotated[int, whole(1, 10**6)] | None = None
+    # The number of vertices; `roles` then give them their roles.
     nodes: Annotated[int, whole(1, 10**6)] | None = None
+    # Of a `tree`: branches of every vertex.
     branching: Annotated[int, whole(1, 10**4)] | None = None
+    # Of a `tree`: levels below the root, in place of a number of vertices; with `roles`.
     height: Annotated[int, whole(1, 20)] | None = None
+    # Of a `grid`; with `roles`.
     rows: Annotated[int, whole(1, 10**4)] | None = None
+    # Of a `grid`.
     columns: Annotated[int, whole(1, 10**4)] | None = None
+    # Of `random_geometric`: vertices nearer than this are linked, as a share of the side of the square.
     radius: Annotated[float, number("a share of the side, above 0, at most 1.4", lambda x: 0 < x <= 1.4)] | None = None
+    # Of `watts_strogatz`: an even number, the nearest on the ring.
     neighbours: Count | None = None
+    # Of `watts_strogatz`: the probability that an edge leads elsewhere.
     rewire: Probability | None = None
+    # Of `barabasi_albert`: edges of each new vertex.
     attach: Count | None = None
+    # The side of the square in which a generated graph lies, such as `500 km`; 1000 km by default.
     extent: Annotated[float, PlainValidator(length_km, json_schema_input_type=str)] | None = None
+    # A file in place of a generator.
     file: Text | None = None
+    # A measured matrix in place of a generator.
     matrix: Annotated[MeasuredFile, BeforeValidator(
         _file_alone, json_schema_input_type=MeasuredFile | str)] | None = None
+    # The rates between its sites.
     rates: Annotated[MeasuredFile, BeforeValidator(
         _file_alone, json_schema_input_type=MeasuredFile | str)] | None = None
+    # Satellites and stations in place of a generator; with `roles`, and `capacity`.
     constellation: ConstellationSection | None = None
+    # The tool whose attributes and units a file has: `shadow`, `mininet`, `core`, `kollaps`, `omnet`, `ns3`,
+    # `simgrid`, `celestial`, `toxiproxy`, `astrasim`.
     dialect: Annotated[str, one_of(*DIALECTS, what="dialect")] | None = None
+    # `mean`, `median` or `first`: the value of a pair that stands several times in one direction of a file or a
+    # matrix. Without it that is an error.
     repeated: Annotated[str, one_of("mean", "median", "first", what="rule")] | None = None
+    # `false`: no vertex passes on messages of others, so that a message takes the one link between two. `true` by
+    # default, but for a matrix.
     forward: bool | None = None
+    # The role of each vertex, for files and for generators without `clients` and `peers`.
     roles: dict[Text, Annotated[RoleSection, BeforeValidator(
         _names_as_rule, json_schema_input_type=RoleSection | list[str | int])]] | None = None
+    # `distance`, or a mapping: latencies from lengths, for links that have none.
     latency: Annotated[LatencyByDistance, BeforeValidator(
         _by_distance, json_schema_input_type=LatencyByDistance | str)] | None = None
+    # A bandwidth, or a mapping: for links that have none.
     capacity: Annotated[CapacityRule, BeforeValidator(
         _capacity_default, json_schema_input_type=CapacityRule | Written)] | None = None
 
@@ -361,11 +424,20 @@ def _one_of(words: tuple[str, ...], kind: object) -> PlainValidator:
 
 
 class ContactsRule(Section):
+    # [needed] The contact plan: a CSV file, or a file of another tool. A constellation makes the plan instead.
     file: Text | None = None
+    # The format of the file: `csv`, `ion` or `netsatbench`.
     format: Annotated[str, _one_of(PLAN_FORMATS, PlanFormat)] = "csv"
+    # [10 s] Of a constellation: the time for which a latency is constant. Latencies between satellites stay while
+    # they change by less than 0.1 ms.
     step: PositiveDuration | None = None
+    # The fate of a message that a contact cuts: with `hold` the rest of it goes on in the next contact, with `again`
+    # it is sent again from its start there, with `drop` it is lost.
     gap: Annotated[str, _one_of(GAPS, Gap)] = "hold"
+    # The choice of routes: `fixed` takes the shortest ones by the median latencies, whatever the time; `earliest`
+    # chooses the next link at each vertex anew, by the plan.
     routes: Annotated[str, _one_of(ROUTINGS, Routing)] = "fixed"
+    # The digest of the file, which a resolved scenario has.
     sha256: Text | None = None
 
 

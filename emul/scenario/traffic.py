@@ -81,11 +81,14 @@ _Match = Annotated[str, PlainValidator(_match, json_schema_input_type=str)]
 # ---- laws ----
 
 class ParetoLaw(Section):
+    # `pareto`: above 1, since below there is no mean.
     shape: Annotated[float, number("a number in [1.01, 100]", lambda x: 1.01 <= x <= 100)]
+    # `pareto`: the mean; the least duration is mean * (shape - 1) / shape.
     mean: Stay
 
 
 class StayRule(LawRule):
+    # P(longer than x) = (least / x)^shape.
     pareto: ParetoLaw | None = None
 
     def wrong(self) -> list[Finding]:
@@ -107,12 +110,16 @@ AnyStay = Annotated[StayRule, PlainValidator(_stay, json_schema_input_type=StayR
 
 
 class NormalRule(Section):
+    # `normal`, `poisson`: the mean.
     mean: Rate
+    # `normal`: the standard deviation.
     sigma: Rate
 
 
 class PoissonRule(Section):
+    # `normal`, `poisson`: the mean.
     mean: PositiveRate
+    # `poisson`: 1 Mbit/s by default, at least a 500th of the mean.
     unit: PositiveRate = 10**6
 
     def wrong(self) -> list[Finding]:
@@ -123,9 +130,13 @@ class PoissonRule(Section):
 
 
 class RateLawRule(Section):
+    # `[least, most]`.
     uniform: Annotated[list[Rate], Field(min_length=2, max_length=2)] | None = None
+    # `{mean: 20 Mbit/s, sigma: 4 Mbit/s}`.
     normal: NormalRule | None = None
+    # Its mean.
     exponential: Rate | None = None
+    # `{mean: 20 Mbit/s, unit: 1 Mbit/s}`: a Poisson number of units.
     poisson: PoissonRule | None = None
 
     def wrong(self) -> list[Finding]:
@@ -139,9 +150,13 @@ class RateLawRule(Section):
 # ---- rates ----
 
 class SineRule(Section):
+    # `sine`: the mean.
     mean: Rate
+    # `sine`: at most the mean.
     amplitude: Rate
+    # `sine`: the duration of a period.
     period: Stay
+    # [a 144th of the period, a 100th of the ramp] The rate stays for such a step, at the mean of the curve in it.
     step: Stay | None = None
 
     def wrong(self) -> list[Finding]:
@@ -154,9 +169,13 @@ class SineRule(Section):
 
 
 class RampRule(Section):
+    # `ramp`: the first rate, which may be 0.
     from_: Annotated[Rate, Field(alias="from")]
+    # `ramp`: the last rate.
     to: Rate
+    # `ramp`: the duration from the one to the other.
     over: Stay
+    # [a 144th of the period, a 100th of the ramp] The rate stays for such a step, at the mean of the curve in it.
     step: Stay | None = None
 
     def wrong(self) -> list[Finding]:
@@ -165,22 +184,33 @@ class RampRule(Section):
 
 
 class OnOffRule(Section):
+    # `on_off`: the rate while it is on.
     rate: Rate
+    # `on_off`: a duration or a law of times.
     on: AnyStay
+    # `on_off`: the same of the times without traffic.
     off: AnyStay
+    # `on_off`: `on`, or `stationary`, as if it had gone on for ever before.
     start: Annotated[str, one_of("on", "stationary", what="start")] = "on"
 
 
 class WalkRule(Section):
+    # `walk`: a duration or a law of times: how long a drawn rate stays.
     every: AnyStay
+    # `walk`: the law of the rates.
     law: RateLawRule
+    # [no limit] `walk`: larger draws are cut to this rate; those below 0 are cut to 0.
     most: PositiveRate | None = None
 
 
 class RateRule(Section):
+    # mean + amplitude * sin(2 pi t / period).
     sine: SineRule | None = None
+    # From one rate to another, where it stays.
     ramp: RampRule | None = None
+    # A rate and nothing in turn.
     on_off: OnOffRule | None = None
+    # A rate that is drawn anew from time to time.
     walk: WalkRule | None = None
 
     def wrong(self) -> list[Finding]:
@@ -211,19 +241,27 @@ AnyRate = Annotated[BandwidthTrace | RateRule | int, PlainValidator(
 # ---- messages ----
 
 class ParetoSizeRule(Section):
+    # `pareto`: above 1.
     shape: Annotated[float, number("a number in [1.01, 100]", lambda x: 1.01 <= x <= 100)]
+    # `pareto`: the mean.
     mean: PositiveSize
 
 
 class LogNormalSizeRule(Section):
+    # `lognormal`: the median.
     median: PositiveSize
+    # `lognormal`: the standard deviation of the logarithm.
     sigma: Annotated[float, number("a number above 0, at most 10", lambda x: 0 < x <= 10)]
 
 
 class SizeRule(Section):
+    # Its mean.
     exponential: PositiveSize | None = None
+    # P(larger than x) = (least / x)^shape.
     pareto: ParetoSizeRule | None = None
+    # The logarithm of a size is normal.
     lognormal: LogNormalSizeRule | None = None
+    # `[least, most]`.
     uniform: Annotated[list[PositiveSize], Field(min_length=2, max_length=2)] | None = None
 
     def wrong(self) -> list[Finding]:
@@ -257,18 +295,28 @@ AnySize = Annotated[SizeRule, PlainValidator(_size, json_schema_input_type=SizeR
 
 
 class MessagesRule(Section):
+    # A duration or a law of times: from one message to the next. The first comes after such a time.
     every: AnyStay
+    # A size, or a law of sizes.
     size: AnySize
 
 
 class TrafficRule(Section):
+    # Each link that matches carries this traffic, as in `match` of a link. Either this or `flow`.
     link: _Match | None = None
+    # Traffic between each two vertices that match, over all links of the route that a message would take.
     flow: _Match | None = None
+    # [its text] The name of the entry in tables, by which its draws are keyed.
     name: Text | None = None
+    # A bandwidth that stays, a trace, or a rate of one of four forms. This, `messages` or `greedy` is needed.
     rate: AnyRate | None = None
+    # In place of a rate: messages that come by a law.
     messages: MessagesRule | None = None
+    # In place of a rate: the number of flows that never end.
     greedy: Annotated[int, whole(1, 10_000)] | None = None
+    # The time at which the traffic begins. The time of a trace or of a form begins there, too.
     at: Duration = 0
+    # [for good] The duration of the traffic.
     for_: Annotated[PositiveDuration | None, Field(alias="for")] = None
 
     def wrong(self) -> list[Finding]:
