@@ -20,6 +20,7 @@ from emul.protocols.demands import shaped
 from emul.protocols.peers import Graph, neighbours
 from emul.protocols.rounds import finite
 from emul.roles import Message, Node, Scheme, Vector, World, checks
+from emul.roles.example import example, lossy
 
 
 @dataclass(frozen=True)
@@ -116,20 +117,8 @@ def check(params: Params, world: World) -> list[str]:
     return checks.times(timeout=params.timeout_s) + peers.alone(world, params.graph)
 
 
-EXAMPLE = """
-emul: 1
-name: adpsgd
-seed: 7
-topology: {generator: complete, peers: 5}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "*->peer1", outage: {model: bernoulli, p: 0.1, per: message}}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: adpsgd, graph: ring, timeout: 500 ms}]
-stop: {rounds: 3}
-"""
+EXAMPLE = example("adpsgd", "graph: ring, timeout: 500 ms", topology="complete, peers: 5",
+                  links=(lossy("*->peer1", per="message"),))
 
 SCHEME = Scheme(
     params=Params, roles={"peer": peer}, messages=(Offer, Answer, Farewell), places=peers.PLACES, knows_topology=True,

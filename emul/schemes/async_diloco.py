@@ -28,6 +28,7 @@ from emul.protocols import asynchronous, collective
 from emul.protocols.asynchronous import Arrived, asynchronous_client, asynchronous_server
 from emul.protocols.rounds import finite
 from emul.roles import Node, Scheme, Vector, World, checks
+from emul.roles.example import example
 
 
 @dataclass(frozen=True)
@@ -119,19 +120,9 @@ def warn(params: Params, world: World) -> list[str]:
             for found in collective.begins_anew(world)]
 
 
-EXAMPLE = """
-emul: 1
-name: async_diloco
-seed: 7
-topology: {generator: star, clients: 4}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client1<->server", latency: 90 ms}
-task: {data: {set: digits}, partition: iid, model: logistic, solver: {sgd: {lr: 0.1, steps: 4, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: async_diloco, timeout: 1 s}]
-stop: {rounds: 8}
-"""
+EXAMPLE = example("async_diloco", "timeout: 1 s", topology="star, clients: 4",
+                  links=('match: "client1<->server", latency: 90 ms',), partition="iid",
+                  solver="lr: 0.1, steps: 4, batch: 16", rounds=8)
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=asynchronous.PLAIN, oblivious=True,

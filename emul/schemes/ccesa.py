@@ -34,6 +34,7 @@ from emul.protocols import pairwise
 from emul.protocols.pairwise.quantised import PairwiseSum, join, serve
 from emul.protocols.sums import cohort_size, honest_update, wrong_coding, wrong_cohort
 from emul.roles import Node, Scheme, World, checks
+from emul.roles.example import example
 
 
 @dataclass(frozen=True)
@@ -104,22 +105,11 @@ def check(params: Params, world: World) -> list[str]:
     return errors
 
 
-EXAMPLE = """
-emul: 1
-name: ccesa
-seed: 7
-topology: {generator: star, clients: 8}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: ccesa, p: 0.7, threshold: 3, audit: true}]
+EXAMPLE = example("ccesa", "p: 0.7, threshold: 3, audit: true", topology="star, clients: 8", links=(), sections="""
 faults:
   - {node: client3, stage: AdvertiseKeys, drop: true, rounds: 2}
   - {node: client4, stage: Masked, drop: true, rounds: 2..3}
-stop: {rounds: 3}
-"""
+""")
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=pairwise.MESSAGES, stateless=("client",),

@@ -6,21 +6,9 @@ Protects: nothing: the server and relays see updates and sums of them.
 """
 
 from emul.roles import Variant
+from emul.roles.example import example
 
-EXAMPLE = """
-emul: 1
-name: cogc
-seed: 7
-topology: {generator: star_mesh, clients: 5}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: cogc, s: 2, share: 200 ms, uplink: 500 ms}]
-stop: {rounds: 3}
-"""
+EXAMPLE = example("cogc", "s: 2, share: 200 ms, uplink: 500 ms", topology="star_mesh, clients: 5")
 
 SCHEME = Variant(
     of="fair_seccogc",

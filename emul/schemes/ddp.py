@@ -28,6 +28,7 @@ from emul.protocols import collective, peers
 from emul.protocols.collective import Chunk, How, Manner, Part, all_reduce, wrong_group
 from emul.protocols.rounds import finite
 from emul.roles import Node, Scheme, Vector, World, checks
+from emul.roles.example import example
 
 
 @dataclass(frozen=True)
@@ -88,17 +89,7 @@ def check(params: Params, world: World) -> list[str]:
                for found in collective.begins_anew(world)])
 
 
-EXAMPLE = """
-emul: 1
-name: ddp
-seed: 7
-topology: {generator: complete, peers: 4}
-links: [{match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}]
-task: {data: {set: digits}, partition: iid, model: logistic, solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: ddp, how: ring, timeout: 10 s}]
-stop: {rounds: 3}
-"""
+EXAMPLE = example("ddp", "how: ring, timeout: 10 s", topology="complete, peers: 4", links=(), partition="iid")
 
 SCHEME = Scheme(
     params=Params, roles={"peer": peer}, messages=(Part, Chunk), unsent=unsent, places=peers.PLACES, oblivious=True,

@@ -51,6 +51,7 @@ from emul.protocols.rendezvous import Members, enter, settle
 from emul.protocols.rounds import finite
 from emul.protocols.updates import Sent, encoded
 from emul.roles import Node, Octets, Scheme, Vector, World, checks
+from emul.roles.example import example
 
 
 @dataclass(frozen=True)
@@ -215,17 +216,8 @@ def warn(params: Params, world: World) -> list[str]:
             for found in collective.begins_anew(world)]
 
 
-EXAMPLE = """
-emul: 1
-name: diloco
-seed: 7
-topology: {generator: complete, peers: 4}
-links: [{match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}]
-task: {data: {set: digits}, partition: iid, model: logistic, solver: {sgd: {lr: 0.1, steps: 5, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: diloco, timeout: 10 s}]
-stop: {rounds: 3}
-"""
+EXAMPLE = example("diloco", "timeout: 10 s", topology="complete, peers: 4", links=(), partition="iid",
+                  solver="lr: 0.1, steps: 5, batch: 16")
 
 SCHEME = Scheme(
     params=Params, roles={"peer": peer, "rendezvous": rendezvous.rendezvous},

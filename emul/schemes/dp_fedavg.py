@@ -37,6 +37,7 @@ from emul.protocols.demands import shaped
 from emul.protocols.noisy_gradients import Private, mu_of, noisy_gradient, spent, stepped, wrong_privacy
 from emul.protocols.rounds import Model
 from emul.roles import Analysis, Message, Node, Realised, Scheme, Setting, Vector, World, checks
+from emul.roles.example import example
 
 
 @dataclass(frozen=True)
@@ -141,20 +142,7 @@ def analysis(params: Params, setting: Setting, run: Realised) -> Analysis:
     return found
 
 
-EXAMPLE = """
-emul: 1
-name: dp_fedavg
-seed: 7
-topology: {generator: star, clients: 5}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: dp_fedavg, deadline: 1 s}]
-stop: {rounds: 3}
-"""
+EXAMPLE = example("dp_fedavg", "deadline: 1 s")
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=(Model, Gradient), stateless=("client",),

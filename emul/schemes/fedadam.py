@@ -25,6 +25,7 @@ from emul.protocols import rounds
 from emul.protocols.rounds import State, Update, synchronous_client, synchronous_server, train_once
 from emul.protocols.selection import by_plan, telling, wrong_selection
 from emul.roles import Node, Scheme, Vector, World, checks
+from emul.roles.example import example
 
 Moments = tuple[np.ndarray, np.ndarray]             # m, v, (d,) float64 each
 
@@ -85,20 +86,7 @@ def check(params: Params, world: World) -> list[str]:
             + below_one + unused)
 
 
-EXAMPLE = """
-emul: 1
-name: fedadam
-seed: 7
-topology: {generator: star, clients: 5}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: fedadam, deadline: 1 s}]
-stop: {rounds: 3}
-"""
+EXAMPLE = example("fedadam", "deadline: 1 s")
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=rounds.MESSAGES, stateless=("client",),

@@ -19,6 +19,7 @@ from emul.primitives.staleness import Form, Staleness
 from emul.protocols import asynchronous
 from emul.protocols.asynchronous import Arrived, asynchronous_client, asynchronous_server, train_model
 from emul.roles import Node, Scheme, Vector, World, checks
+from emul.roles.example import example, lossy
 
 
 @dataclass(frozen=True)
@@ -59,22 +60,9 @@ def check(params: Params, world: World) -> list[str]:
             + checks.at_least(1, "at least 1", concurrency=params.concurrency))
 
 
-EXAMPLE = """
-emul: 1
-name: fedasync
-seed: 7
-topology: {generator: star, clients: 5}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client1<->server", latency: 90 ms}
-  - {match: "client5<->server", latency: 8 ms}
-  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: fedasync, timeout: 1 s}]
-stop: {rounds: 8}
-"""
+EXAMPLE = example("fedasync", "timeout: 1 s",
+                  links=('match: "client1<->server", latency: 90 ms', 'match: "client5<->server", latency: 8 ms',
+                         lossy()), rounds=8)
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=asynchronous.PLAIN, oblivious=True,

@@ -27,6 +27,7 @@ from emul.protocols.asynchronous import Handed, Update, answer, asynchronous_cli
 from emul.protocols.demands import Demand
 from emul.protocols.rounds import finite
 from emul.roles import Node, Scheme, Vector, World, checks
+from emul.roles.example import example, lossy
 
 
 @dataclass(frozen=True)
@@ -146,22 +147,9 @@ def check(params: Params, world: World) -> list[str]:
     return errors
 
 
-EXAMPLE = """
-emul: 1
-name: fedat
-seed: 7
-topology: {generator: star, clients: 5}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client1<->server", latency: 90 ms}
-  - {match: "client2<->server", latency: 70 ms}
-  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: fedat, tiers: 2, timeout: 500 ms}]
-stop: {rounds: 5}
-"""
+EXAMPLE = example("fedat", "tiers: 2, timeout: 500 ms",
+                  links=('match: "client1<->server", latency: 90 ms', 'match: "client2<->server", latency: 70 ms',
+                         lossy()), rounds=5)
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=asynchronous.PLAIN, oblivious=True,

@@ -31,6 +31,7 @@ from emul.protocols.selection import by_plan, tell, telling, wrong_selection
 from emul.protocols.updates import compression, send_update
 from emul.roles import Node, Scheme, World, checks, weighted_mean
 from emul.roles.evaluation import of_all
+from emul.roles.example import example
 
 
 @dataclass(frozen=True)
@@ -83,20 +84,7 @@ def check(params: Params, world: World) -> list[str]:
             + wrong_rule(params.aggregate, params.fraction, world, params.selection))
 
 
-EXAMPLE = """
-emul: 1
-name: fedavg
-seed: 7
-topology: {generator: star, clients: 5}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: fedavg, deadline: 1 s}]
-stop: {rounds: 3}
-"""
+EXAMPLE = example("fedavg", "deadline: 1 s")
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=rounds.MESSAGES, stateless=("client",),

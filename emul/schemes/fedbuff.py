@@ -22,6 +22,7 @@ from emul.primitives.staleness import Form, Staleness
 from emul.protocols import asynchronous
 from emul.protocols.asynchronous import Arrived, asynchronous_client, asynchronous_server, train_difference
 from emul.roles import Node, Scheme, Vector, World, checks
+from emul.roles.example import example, lossy
 
 
 @dataclass(frozen=True)
@@ -70,21 +71,8 @@ def check(params: Params, world: World) -> list[str]:
     return errors
 
 
-EXAMPLE = """
-emul: 1
-name: fedbuff
-seed: 7
-topology: {generator: star, clients: 5}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client1<->server", latency: 90 ms}
-  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: fedbuff, buffer: 2, concurrency: 4, timeout: 1 s}]
-stop: {rounds: 4}
-"""
+EXAMPLE = example("fedbuff", "buffer: 2, concurrency: 4, timeout: 1 s",
+                  links=('match: "client1<->server", latency: 90 ms', lossy()), rounds=4)
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=asynchronous.MESSAGES, oblivious=True,

@@ -24,6 +24,7 @@ from emul.protocols import rounds
 from emul.protocols.rounds import Update, synchronous_client, synchronous_server, train_once
 from emul.protocols.selection import by_plan, telling, wrong_selection
 from emul.roles import Node, Scheme, Vector, World, checks
+from emul.roles.example import example
 
 
 @dataclass(frozen=True)
@@ -75,20 +76,7 @@ def check(params: Params, world: World) -> list[str]:
             + checks.plain_descent("fednova", world.task, momentum=True))
 
 
-EXAMPLE = """
-emul: 1
-name: fednova
-seed: 7
-topology: {generator: star, clients: 5}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
-task: {data: {set: digits}, partition: {dirichlet: 0.3}, model: logistic,
-       solver: {sgd: {lr: 0.1, epochs: 1, batch: 64}}}
-compute: {mode: zero}
-schemes: [{name: fednova, deadline: 1 s}]
-stop: {rounds: 3}
-"""
+EXAMPLE = example("fednova", "deadline: 1 s", partition="{dirichlet: 0.3}", solver="lr: 0.1, epochs: 1, batch: 64")
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=rounds.MESSAGES, stateless=("client",),

@@ -23,6 +23,7 @@ from emul.learning.pooling import Pooling
 from emul.protocols.demands import Demand, ascending, shaped
 from emul.protocols.personal import wrong_model
 from emul.roles import Matrix, Message, Node, Scheme, Vector, Words, World, checks
+from emul.roles.example import example
 
 WHOLE = Pooling("none")                 # features are exchanged as they are
 
@@ -145,20 +146,7 @@ def check(params: Params, world: World) -> list[str]:
     return (checks.times(deadline=params.deadline_s) + checks.not_negative(lambda_=params.lambda_)
             + wrong_model(world))
 
-EXAMPLE = """
-emul: 1
-name: fedproto
-seed: 7
-topology: {generator: star, clients: 5}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: digits_classic,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: fedproto, deadline: 1 s}]
-stop: {rounds: 2}
-"""
+EXAMPLE = example("fedproto", "deadline: 1 s", model="digits_classic", rounds=2)
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=(Globals, Own), timeouts=("deadline_s",),

@@ -15,6 +15,7 @@ from emul.protocols import rounds
 from emul.protocols.rounds import Update, synchronous_client, synchronous_server
 from emul.protocols.selection import by_plan, telling, wrong_selection
 from emul.roles import Node, Scheme, Vector, World, checks, weighted_mean
+from emul.roles.example import example
 
 
 @dataclass(frozen=True)
@@ -46,20 +47,7 @@ def check(params: Params, world: World) -> list[str]:
     return (checks.times(deadline=params.deadline_s) + checks.not_negative(mu=params.mu)
             + wrong_selection(params.selection, world))
 
-EXAMPLE = """
-emul: 1
-name: fedprox
-seed: 7
-topology: {generator: star, clients: 5}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: fedprox, mu: 0.1, deadline: 1 s}]
-stop: {rounds: 3}
-"""
+EXAMPLE = example("fedprox", "mu: 0.1, deadline: 1 s")
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=rounds.MESSAGES, stateless=("client",),

@@ -17,6 +17,7 @@ from emul.protocols import personal
 from emul.protocols.personal import personal_client, personal_server, wrong_model
 from emul.protocols.selection import by_plan, telling, wrong_selection
 from emul.roles import Node, Scheme, Vector, World, checks
+from emul.roles.example import example
 
 
 @dataclass(frozen=True)
@@ -48,20 +49,7 @@ def check(params: Params, world: World) -> list[str]:
             + checks.at_least(0, "a number of epochs, 0 or more", head_epochs=params.head_epochs,
                               body_epochs=params.body_epochs))
 
-EXAMPLE = """
-emul: 1
-name: fedrep
-seed: 7
-topology: {generator: star, clients: 5}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: digits_classic,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: fedrep, deadline: 1 s}]
-stop: {rounds: 3}
-"""
+EXAMPLE = example("fedrep", "deadline: 1 s", model="digits_classic")
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=personal.MESSAGES,

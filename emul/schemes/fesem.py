@@ -22,6 +22,7 @@ from emul.protocols.personal import ClientState, Shared, Trained
 from emul.protocols.rounds import report_both
 from emul.roles import Node, Scheme, Vector, World, checks
 from emul.roles.evaluation import of_all
+from emul.roles.example import example
 
 _LLOYD = 100                            # steps at most
 
@@ -112,20 +113,7 @@ def check(params: Params, world: World) -> list[str]:
     """The mistakes in these parameters; none if they are sound."""
     return checks.times(deadline=params.deadline_s) + checks.at_least(1, "1 or more", centres=params.centres)
 
-EXAMPLE = """
-emul: 1
-name: fesem
-seed: 7
-topology: {generator: star, clients: 5}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: fesem, centres: 2, deadline: 1 s}]
-stop: {rounds: 3}
-"""
+EXAMPLE = example("fesem", "centres: 2, deadline: 1 s")
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=(Shared, Trained), timeouts=("deadline_s",),

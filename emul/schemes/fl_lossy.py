@@ -1,20 +1,8 @@
 """Federated averaging over links that fail: the mean of what arrived. The baseline of arXiv 2507.07565, section IX."""
 
 from emul.roles import Variant
+from emul.roles.example import example
 
-EXAMPLE = """
-emul: 1
-name: fl_lossy
-seed: 7
-topology: {generator: star, clients: 5}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: fl_lossy, uplink: 500 ms}]
-stop: {rounds: 3}
-"""
+EXAMPLE = example("fl_lossy", "uplink: 500 ms")
 
 SCHEME = Variant(of="fl_private", fixed={"lambda_": 0.0, "ldp_delta": 1e-5}, example=EXAMPLE)

@@ -21,6 +21,7 @@ from emul.protocols import rounds
 from emul.protocols.robust import MEAN, judging, robust_server, wrong_rule
 from emul.protocols.rounds import Update, synchronous_client, train_once
 from emul.roles import Analysis, Node, Realised, Scheme, Setting, Vector, World, checks, weighted_mean
+from emul.roles.example import example
 
 
 @dataclass(frozen=True)
@@ -74,20 +75,7 @@ def analysis(params: Params, setting: Setting, run: Realised) -> Analysis:
         found |= told_by_update(p.lambda_, p.clip, p.ldp_delta, setting.rounds, most)
     return found
 
-EXAMPLE = """
-emul: 1
-name: fl_private
-seed: 7
-topology: {generator: star, clients: 5}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: fl_private, clip: 1.0, uplink: 500 ms}]
-stop: {rounds: 3}
-"""
+EXAMPLE = example("fl_private", "clip: 1.0, uplink: 500 ms")
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=rounds.MESSAGES,

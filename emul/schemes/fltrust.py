@@ -20,6 +20,7 @@ from emul.protocols.robust import robust_server
 from emul.protocols.rounds import synchronous_client, train_once
 from emul.protocols.selection import by_plan, wrong_selection
 from emul.roles import Node, Scheme, World, checks
+from emul.roles.example import example
 
 
 @dataclass(frozen=True)
@@ -49,20 +50,7 @@ def check(params: Params, world: World) -> list[str]:
     return wrong
 
 
-EXAMPLE = """
-emul: 1
-name: fltrust
-seed: 7
-topology: {generator: star, clients: 5}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
-task: {data: {set: digits}, root: {samples: 50}, partition: {dirichlet: 0.5}, model: logistic,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: fltrust, deadline: 1 s}]
-stop: {rounds: 3}
-"""
+EXAMPLE = example("fltrust", "deadline: 1 s", task=("root: {samples: 50}",))
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=rounds.MESSAGES, stateless=("client",),

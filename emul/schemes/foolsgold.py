@@ -7,20 +7,8 @@ Protects: the model from clients that send much alike (sybils). Not: updates fro
 """
 
 from emul.roles import Variant
+from emul.roles.example import example
 
-EXAMPLE = """
-emul: 1
-name: foolsgold
-seed: 7
-topology: {generator: star, clients: 5}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: foolsgold, deadline: 1 s}]
-stop: {rounds: 3}
-"""
+EXAMPLE = example("foolsgold", "deadline: 1 s")
 
 SCHEME = Variant(of="fedavg", fixed={"aggregate": "foolsgold", "weights": "uniform"}, example=EXAMPLE)

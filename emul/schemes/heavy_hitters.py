@@ -36,6 +36,7 @@ from emul.protocols.counts import (
 )
 from emul.protocols.demands import ascending, demand
 from emul.roles import Message, Node, Scheme, Vector, Words, World, checks
+from emul.roles.example import example, lossy
 
 
 @dataclass(frozen=True)
@@ -116,20 +117,8 @@ def check(params: Params, world: World) -> list[str]:
     return errors + checks.at_least(1, "a number of samples, 1 or more", at_least=p.at_least)
 
 
-EXAMPLE = """
-emul: 1
-name: heavy_hitters
-seed: 7
-topology: {generator: star_mesh, clients: 4}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client4->server*", outage: {model: bernoulli, p: 0.2, per: round}}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: heavy_hitters, epsilon: 1.0, stage_deadline: 500 ms}]
-stop: {rounds: 2}
-"""
+EXAMPLE = example("heavy_hitters", "epsilon: 1.0, stage_deadline: 500 ms", topology="star_mesh, clients: 4",
+                  links=(lossy("client4->server*", p=0.2),), rounds=2)
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=(Extend, *MESSAGES), stateless=("client",),

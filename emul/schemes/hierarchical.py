@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from emul.protocols.demands import both, shaped, weighed
 from emul.protocols.rounds import finite
 from emul.roles import Message, Node, Scheme, Vector, World, checks, weighted_mean
+from emul.roles.example import example, lossy
 
 
 @dataclass(frozen=True)
@@ -132,24 +133,10 @@ def check(params: Params, world: World) -> list[str]:
     return errors
 
 
-EXAMPLE = """
-emul: 1
-name: hierarchical
-seed: 7
-topology:
-  generator: tree
-  branching: 2
-  height: 2
-  roles: {server: [n1], edge: [n2, n3], client: {rule: leaves}}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "n4->n2", outage: {model: bernoulli, p: 0.2, per: message}}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: hierarchical, edge_rounds: 2, deadline: 2 s, edge_deadline: 500 ms}]
-stop: {rounds: 3}
-"""
+EXAMPLE = example("hierarchical", "edge_rounds: 2, deadline: 2 s, edge_deadline: 500 ms",
+                  links=(lossy("n4->n2", p=0.2, per="message"),),
+                  topology="tree, branching: 2, height: 2, "
+                           "roles: {server: [n1], edge: [n2, n3], client: {rule: leaves}}")
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "edge": edge, "client": client}, messages=(Model, Update),

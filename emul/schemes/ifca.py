@@ -24,6 +24,7 @@ from emul.protocols.demands import both, demand, shaped
 from emul.protocols.rounds import finite
 from emul.protocols.selection import Selecting, by_plan
 from emul.roles import Message, Node, Scheme, Vector, World, checks
+from emul.roles.example import example
 
 
 @dataclass(frozen=True)
@@ -106,20 +107,7 @@ def check(params: Params, world: World) -> list[str]:
     return wrong
 
 
-EXAMPLE = """
-emul: 1
-name: ifca
-seed: 7
-topology: {generator: star, clients: 5}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
-task: {data: {set: digits}, clusters: {rotate: [0, 90]}, partition: {dirichlet: 0.5}, model: logistic,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: ifca, clusters: 2, deadline: 1 s}]
-stop: {rounds: 3}
-"""
+EXAMPLE = example("ifca", "clusters: 2, deadline: 1 s", task=("clusters: {rotate: [0, 90]}",))
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client},

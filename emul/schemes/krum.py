@@ -22,6 +22,7 @@ from emul.protocols.robust import robust_server
 from emul.protocols.rounds import Update, synchronous_client, train_once
 from emul.protocols.selection import by_plan, taking_part, wrong_selection
 from emul.roles import Node, Scheme, Vector, World, checks, weighted_mean
+from emul.roles.example import example
 
 
 @dataclass(frozen=True)
@@ -68,20 +69,7 @@ def check(params: Params, world: World) -> list[str]:
     return errors
 
 
-EXAMPLE = """
-emul: 1
-name: krum
-seed: 7
-topology: {generator: star, clients: 6}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: krum, f: 1, deadline: 1 s}]
-stop: {rounds: 3}
-"""
+EXAMPLE = example("krum", "f: 1, deadline: 1 s", topology="star, clients: 6")
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=rounds.MESSAGES, stateless=("client",),

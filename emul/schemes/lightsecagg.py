@@ -30,6 +30,7 @@ from emul.protocols.coded_mask.rules import CodedMaskRules, CodedSum, default_an
 from emul.protocols.coded_mask.server import coded_mask_server
 from emul.protocols.sums import cohort_size, honest_update, wrong_coding, wrong_cohort
 from emul.roles import Node, Scheme, World
+from emul.roles.example import example, lossy
 
 
 @dataclass(frozen=True)
@@ -90,20 +91,7 @@ def warn(params: Params, world: World) -> list[str]:
     return without_colluders(n, T)
 
 
-EXAMPLE = """
-emul: 1
-name: lightsecagg
-seed: 7
-topology: {generator: star, clients: 5}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client*->server*", outage: {model: bernoulli, p: 0.05, per: round}}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: lightsecagg, stage_deadline: 500 ms}]
-stop: {rounds: 3}
-"""
+EXAMPLE = example("lightsecagg", "stage_deadline: 500 ms", links=(lossy(p=0.05),))
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=coded_mask.MESSAGES,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from emul.roles import Node, Scheme, Vector
+from emul.roles.example import example
 
 
 @dataclass(frozen=True)
@@ -33,20 +34,7 @@ async def client(node: Node, p: Params) -> None:
             node.report(s.model, evaluate=node.task.evaluate_own, uploaded=0)
 
 
-EXAMPLE = """
-emul: 1
-name: local
-seed: 7
-topology: {generator: star, clients: 5}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [local]
-stop: {rounds: 3}
-"""
+EXAMPLE = example("local")
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, decides="client", oblivious=True,

@@ -6,20 +6,8 @@ Protects: the model from malicious updates of fewer than half of the clients. No
 """
 
 from emul.roles import Variant
+from emul.roles.example import example
 
-EXAMPLE = """
-emul: 1
-name: median
-seed: 7
-topology: {generator: star, clients: 5}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: median, deadline: 1 s}]
-stop: {rounds: 3}
-"""
+EXAMPLE = example("median", "deadline: 1 s")
 
 SCHEME = Variant(of="fedavg", fixed={"aggregate": "median", "weights": "uniform"}, example=EXAMPLE)

@@ -29,6 +29,7 @@ from emul.protocols.mp_dp.opening import Opened
 from emul.protocols.mp_dp.plain import Unmasked
 from emul.protocols.mp_dp.settings import Scales, Settings, wrong_settings
 from emul.roles import Analysis, Node, Realised, Scheme, Setting, World
+from emul.roles.example import example
 
 if TYPE_CHECKING:
     from emul.learning import NodeTask
@@ -88,20 +89,7 @@ def analysis(params: Params, setting: Setting, run: Realised) -> Analysis:
     return found | spendings(s, s.mu, run, summed, setting.rounds, nominal=False)
 
 
-EXAMPLE = """
-emul: 1
-name: mp_cdp
-seed: 7
-topology: {generator: star, clients: 5}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: digits_mlp,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: mp_cdp, stage_deadline: 1 s}]
-stop: {rounds: 3}
-"""
+EXAMPLE = example("mp_cdp", "stage_deadline: 1 s", model="digits_mlp")
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=plain.MESSAGES, stateless=("client",),

@@ -29,6 +29,7 @@ from emul.protocols import collective, peers
 from emul.protocols.demands import shaped
 from emul.protocols.rounds import finite
 from emul.roles import Message, Node, Scheme, Vector, World, checks
+from emul.roles.example import example
 
 
 @dataclass(frozen=True)
@@ -104,17 +105,8 @@ def warn(params: Params, world: World) -> list[str]:
             for found in collective.begins_anew(world)]
 
 
-EXAMPLE = """
-emul: 1
-name: noloco
-seed: 7
-topology: {generator: complete, peers: 5}
-links: [{match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}]
-task: {data: {set: digits}, partition: iid, model: logistic, solver: {sgd: {lr: 0.1, steps: 5, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: noloco, timeout: 10 s}]
-stop: {rounds: 3}
-"""
+EXAMPLE = example("noloco", "timeout: 10 s", topology="complete, peers: 5", links=(), partition="iid",
+                  solver="lr: 0.1, steps: 5, batch: 16")
 
 SCHEME = Scheme(
     params=Params, roles={"peer": peer}, messages=(Replica,), places=peers.PLACES, oblivious=True, declares=True,

@@ -32,6 +32,7 @@ from emul.primitives.robust.aggregation import norm
 from emul.protocols.demands import demand
 from emul.protocols.rounds import finite, report_both, train_once
 from emul.roles import Declared, Message, Node, Received, Scheme, Vector, World, checks
+from emul.roles.example import example
 
 LONGEST = 2.0**20                   # of an update
 SLOTS = 4096                        # numbers in a ciphertext
@@ -192,20 +193,7 @@ def check(params: Params, world: World) -> list[str]:
     return errors
 
 
-EXAMPLE = """
-emul: 1
-name: pbfl
-seed: 7
-topology: {generator: star, clients: 5}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
-task: {data: {set: digits}, root: {samples: 50}, partition: {dirichlet: 0.5}, model: logistic,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: pbfl, deadline: 2 s}]
-stop: {rounds: 3}
-"""
+EXAMPLE = example("pbfl", "deadline: 2 s", task=("root: {samples: 50}",))
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=(Global, Upload), stateless=("client",),

@@ -50,6 +50,7 @@ from emul.protocols.rounds import finite
 from emul.protocols.sealed import Integers, Sealed, SealedArithmetic, fixed, total
 from emul.protocols.threshold_sums import Threshold, answer, opened, vectors_per_round, wrong_threshold
 from emul.roles import Analysis, Holds, Message, Node, Realised, Scheme, Setting, Vector, World, checks
+from emul.roles.example import example, lossy
 
 if TYPE_CHECKING:
     from emul.learning import NodeTask
@@ -272,20 +273,8 @@ def analysis(params: Params, setting: Setting, run: Realised) -> Analysis:
             **vectors_per_round(params, setting)}
 
 
-EXAMPLE = """
-emul: 1
-name: pile
-seed: 7
-topology: {generator: star_mesh, clients: 5, servers: 2}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client*->server1", outage: {model: bernoulli, p: 0.1, per: round}}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: digits_mlp,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: pile, t: 4, bits: 512, deadline: 5 s, answer: 5 s}]
-stop: {rounds: 3}
-"""
+EXAMPLE = example("pile", "t: 4, bits: 512, deadline: 5 s, answer: 5 s", topology="star_mesh, clients: 5, servers: 2",
+                  links=(lossy("client*->server1"),), model="digits_mlp")
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "dealer": dealer, "client": client},

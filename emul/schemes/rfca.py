@@ -36,6 +36,7 @@ from emul.protocols.trust import (
     wrong_trust,
 )
 from emul.roles import Message, Node, Scheme, Vector, World, checks
+from emul.roles.example import example
 
 
 @dataclass(frozen=True)
@@ -94,20 +95,8 @@ def warn(params: Params, world: World) -> list[str]:
     return doubtful_trust(params)
 
 
-EXAMPLE = """
-emul: 1
-name: rfca
-seed: 7
-topology: {generator: star_mesh, clients: 5}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
-task: {data: {set: digits}, clusters: {rotate: [0, 90]}, root: {samples: 60}, partition: {dirichlet: 0.5},
-       model: logistic, solver: {sgd: {lr: 0.1, steps: 2, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: rfca, deadline: 1 s}]
-stop: {rounds: 3}
-"""
+EXAMPLE = example("rfca", "deadline: 1 s", topology="star_mesh, clients: 5",
+                  task=("clusters: {rotate: [0, 90]}", "root: {samples: 60}"), solver="lr: 0.1, steps: 2, batch: 16")
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=(*clustered.MESSAGES, Choice),

@@ -29,6 +29,7 @@ from emul.protocols.demands import both, shaped, weighed
 from emul.protocols.rounds import finite
 from emul.protocols.selection import Selecting, by_plan
 from emul.roles import Message, Node, Received, Scheme, Vector, World, checks, weighted_mean
+from emul.roles.example import example
 
 
 @dataclass(frozen=True)
@@ -132,20 +133,7 @@ def check(params: Params, world: World) -> list[str]:
             + selecting.wrong_without_probing(params.selection, world, params.fraction, "training needs c, too"))
 
 
-EXAMPLE = """
-emul: 1
-name: scaffold
-seed: 7
-topology: {generator: star, clients: 5}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
-       solver: {sgd: {lr: 0.1, steps: 2, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: scaffold, deadline: 1 s}]
-stop: {rounds: 3}
-"""
+EXAMPLE = example("scaffold", "deadline: 1 s", solver="lr: 0.1, steps: 2, batch: 16")
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client},

@@ -39,6 +39,7 @@ from emul.protocols import pairwise
 from emul.protocols.pairwise.quantised import PairwiseSum, join, serve
 from emul.protocols.sums import cohort_size, honest_update, wrong_coding, wrong_cohort
 from emul.roles import Node, Scheme, World
+from emul.roles.example import example
 
 
 @dataclass(frozen=True)
@@ -97,20 +98,7 @@ def warn(params: Params, world: World) -> list[str]:
             f"different survivors unmasks single updates; against a server alone sound from {n // 2 + 1} on"]
 
 
-EXAMPLE = """
-emul: 1
-name: secagg
-seed: 7
-topology: {generator: star_mesh, clients: 5}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: secagg, stage_deadline: 500 ms}]
-stop: {rounds: 3}
-"""
+EXAMPLE = example("secagg", "stage_deadline: 500 ms", topology="star_mesh, clients: 5")
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=pairwise.MESSAGES, stateless=("client",),

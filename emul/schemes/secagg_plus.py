@@ -33,6 +33,7 @@ from emul.protocols import pairwise
 from emul.protocols.pairwise.quantised import PairwiseSum, join, serve
 from emul.protocols.sums import cohort_size, honest_update, wrong_coding, wrong_cohort
 from emul.roles import Node, Scheme, World, checks
+from emul.roles.example import example
 
 
 @dataclass(frozen=True)
@@ -124,22 +125,12 @@ def warn(params: Params, world: World) -> list[str]:
     return found
 
 
-EXAMPLE = """
-emul: 1
-name: secagg_plus
-seed: 7
-topology: {generator: star, clients: 8}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: secagg_plus, neighbours: 4, threshold: 3, audit: true}]
+EXAMPLE = example("secagg_plus", "neighbours: 4, threshold: 3, audit: true", topology="star, clients: 8", links=(),
+                  sections="""
 faults:
   - {node: client2, stage: Masked, drop: true, rounds: 2}
   - {node: client5, stage: Reveal, drop: true, rounds: 2}
-stop: {rounds: 3}
-"""
+""")
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=pairwise.MESSAGES, stateless=("client",),

@@ -5,21 +5,10 @@ They are no keys of pairs, so a dealer makes them: a node of the kind `dealer`, 
 """
 
 from emul.roles import Variant
+from emul.roles.example import example
 
-EXAMPLE = """
-emul: 1
-name: seccogc
-seed: 7
-topology: {generator: star_mesh, clients: 5, servers: 2}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: seccogc, s: 2, share: 200 ms, uplink: 500 ms, setup: 1 s}]
-stop: {rounds: 3}
-"""
+EXAMPLE = example("seccogc", "s: 2, share: 200 ms, uplink: 500 ms, setup: 1 s",
+                  topology="star_mesh, clients: 5, servers: 2")
 
 SCHEME = Variant(
     of="fair_seccogc", fixed={"construction": "random", "gamma": None, "training": "own"},

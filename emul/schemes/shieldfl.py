@@ -37,6 +37,7 @@ from emul.protocols.demands import both, demand
 from emul.protocols.key_centre import KeyParts, PartyKeys, hold_keys, number, octets, wake_centre
 from emul.protocols.sealed import Integers, Sealed, SealedArithmetic, each, fixed, total, trained_from, wrong_encryption
 from emul.roles import Message, Node, Scheme, World, checks
+from emul.roles.example import example, lossy
 
 UNIT, WEIGHT, STEP = 20, 10, 14     # bits after the point of u_i, of mu_i, and of the length of a step
 MODEL = UNIT + WEIGHT + STEP        # of the model
@@ -276,20 +277,8 @@ def check(params: Params, world: World) -> list[str]:
             + wrong_encryption(params.bits, params.real_up_to))
 
 
-EXAMPLE = """
-emul: 1
-name: shieldfl
-seed: 7
-topology: {generator: star_mesh, clients: 5, servers: 3}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client*->server1", outage: {model: bernoulli, p: 0.1, per: round}}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: shieldfl, bits: 1024, deadline: 20 s}]
-stop: {rounds: 2}
-"""
+EXAMPLE = example("shieldfl", "bits: 1024, deadline: 20 s", topology="star_mesh, clients: 5, servers: 3",
+                  links=(lossy("client*->server1"),), rounds=2)
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "partner": partner, "kgc": kgc, "client": client},

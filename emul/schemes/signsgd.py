@@ -21,6 +21,7 @@ from emul.protocols.rounds import synchronous_client, synchronous_server
 from emul.protocols.selection import by_plan, wrong_selection
 from emul.protocols.updates import Update
 from emul.roles import Node, Scheme, Vector, World, checks
+from emul.roles.example import example
 
 VOTES = Sign(scale="none", feedback=False)
 
@@ -65,20 +66,7 @@ def check(params: Params, world: World) -> list[str]:
             + own)
 
 
-EXAMPLE = """
-emul: 1
-name: signsgd
-seed: 7
-topology: {generator: star, clients: 5}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: signsgd, lr: 0.01, deadline: 1 s, compress: {down: sign}}]
-stop: {rounds: 3}
-"""
+EXAMPLE = example("signsgd", "lr: 0.01, deadline: 1 s, compress: {down: sign}")
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=rounds.MESSAGES, stateless=("client",),

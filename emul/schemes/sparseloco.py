@@ -34,6 +34,7 @@ from emul.protocols.demands import demand
 from emul.protocols.rendezvous import Members, enter, settle
 from emul.protocols.rounds import finite
 from emul.roles import Message, Node, Octets, Scheme, Vector, World, checks
+from emul.roles.example import example
 
 
 @dataclass(frozen=True)
@@ -210,17 +211,8 @@ def warn(params: Params, world: World) -> list[str]:
             for found in collective.begins_anew(world)]
 
 
-EXAMPLE = """
-emul: 1
-name: sparseloco
-seed: 7
-topology: {generator: complete, peers: 5}
-links: [{match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}]
-task: {data: {set: digits}, partition: iid, model: logistic, solver: {sgd: {lr: 0.1, steps: 5, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: sparseloco, k: 8, chunk: 64, timeout: 10 s}]
-stop: {rounds: 3}
-"""
+EXAMPLE = example("sparseloco", "k: 8, chunk: 64, timeout: 10 s", topology="complete, peers: 5", links=(),
+                  partition="iid", solver="lr: 0.1, steps: 5, batch: 16")
 
 SCHEME = Scheme(
     params=Params, roles={"peer": peer, "store": store, "rendezvous": rendezvous.rendezvous},

@@ -48,6 +48,7 @@ from emul.protocols.split import (
     wrong_cut,
 )
 from emul.roles import Message, Node, Scheme, Vector, World, checks
+from emul.roles.example import example, lossy
 
 
 @dataclass(frozen=True)
@@ -131,20 +132,9 @@ def check(params: Params, world: World) -> list[str]:
             + wrong_cut(params, world))
 
 
-EXAMPLE = """
-emul: 1
-name: splitfed
-seed: 7
-topology: {generator: star, clients: 3}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client3->server", outage: {model: bernoulli, p: 0.1, per: message}}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: digits_mlp,
-       solver: {sgd: {lr: 0.1, steps: 2, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: splitfed, cut: 2, deadline: 2 s}]
-stop: {rounds: 2}
-"""
+EXAMPLE = example("splitfed", "cut: 2, deadline: 2 s", topology="star, clients: 3",
+                  links=(lossy("client3->server", per="message"),), model="digits_mlp",
+                  solver="lr: 0.1, steps: 2, batch: 16", rounds=2)
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=split.LABELS_AT_SERVER, compress=("up", "down"),

@@ -41,6 +41,7 @@ from emul.protocols import collective, peers, updates
 from emul.protocols.outer import nesterov
 from emul.protocols.rounds import finite
 from emul.roles import Message, Node, Octets, Scheme, Vector, World, checks
+from emul.roles.example import example
 
 BACKWARD = 2 / 3                        # of a step, that its backward pass takes
 
@@ -303,17 +304,8 @@ def unsent(params: Params) -> list[str]:
     return [(Fragment if params.codec is None else PlainFragment).__name__]
 
 
-EXAMPLE = """
-emul: 1
-name: streaming_diloco
-seed: 7
-topology: {generator: complete, peers: 3}
-links: [{match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}]
-task: {data: {set: digits}, partition: iid, model: digits_mlp, solver: {sgd: {lr: 0.1, steps: 6, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: streaming_diloco, fragments: 2, steps: 6, timeout: 10 s}]
-stop: {rounds: 3}
-"""
+EXAMPLE = example("streaming_diloco", "fragments: 2, steps: 6, timeout: 10 s", topology="complete, peers: 3", links=(),
+                  partition="iid", model="digits_mlp", solver="lr: 0.1, steps: 6, batch: 16")
 
 SCHEME = Scheme(
     params=Params, roles={"peer": peer}, messages=MESSAGES, unsent=unsent, places=peers.PLACES,

@@ -47,6 +47,7 @@ from emul.protocols.threshold_sums import (
     wrong_threshold,
 )
 from emul.roles import Analysis, Message, Node, Realised, Scheme, Setting, Vector, World
+from emul.roles.example import example, lossy
 
 
 @dataclass(frozen=True)
@@ -134,20 +135,8 @@ def analysis(params: Params, setting: Setting, run: Realised) -> Analysis:
     return vectors_per_round(params, setting) | spent
 
 
-EXAMPLE = """
-emul: 1
-name: tp_smc
-seed: 7
-topology: {generator: star_mesh, clients: 5, servers: 2}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client*->server1", outage: {model: bernoulli, p: 0.1, per: round}}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: tp_smc, t: 4, bits: 512, deadline: 2 s, answer: 2 s}]
-stop: {rounds: 3}
-"""
+EXAMPLE = example("tp_smc", "t: 4, bits: 512, deadline: 2 s, answer: 2 s", topology="star_mesh, clients: 5, servers: 2",
+                  links=(lossy("client*->server1"),))
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "dealer": dealer, "client": client},

@@ -17,6 +17,7 @@ from emul.protocols.robust import robust_server, wrong_rule
 from emul.protocols.rounds import synchronous_client, train_once
 from emul.protocols.selection import by_plan, wrong_selection
 from emul.roles import Node, Scheme, World, checks
+from emul.roles.example import example
 
 
 @dataclass(frozen=True)
@@ -52,20 +53,7 @@ def check(params: Params, world: World) -> list[str]:
                     for text in wrong_rule(rule(params), params.fraction, world, params.selection)]
 
 
-EXAMPLE = """
-emul: 1
-name: trimmed_mean
-seed: 7
-topology: {generator: star, clients: 5}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: trimmed_mean, f: 1, deadline: 1 s}]
-stop: {rounds: 3}
-"""
+EXAMPLE = example("trimmed_mean", "f: 1, deadline: 1 s")
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=rounds.MESSAGES, stateless=("client",),

@@ -43,6 +43,7 @@ from emul.protocols.alignment import align, find_common, present
 from emul.protocols.demands import demand, shaped
 from emul.protocols.split import carried, packed, unpacked
 from emul.roles import Matrix, Message, Node, Scheme, Vector, World, checks
+from emul.roles.example import example, lossy
 
 if TYPE_CHECKING:
     from emul.learning.pieces import Piece
@@ -273,23 +274,10 @@ def check(params: Params, world: World) -> list[str]:
     return errors
 
 
-EXAMPLE = """
-emul: 1
-name: vertical
-seed: 7
-topology: {generator: star, clients: 2}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client2->server", outage: {model: bernoulli, p: 0.05, per: message}}
-task:
-  data: {set: digits, held_out: 1400}
-  partition: {columns: {groups: 2, common: 0.8}}
-  model: digits_mlp
-  solver: {sgd: {lr: 0.2, steps: 3, batch: 16}}
-compute: {mode: zero}
-schemes: [{name: vertical, deadline: 1 s}]
-stop: {rounds: 3}
-"""
+EXAMPLE = example("vertical", "deadline: 1 s", topology="star, clients: 2",
+                  links=(lossy("client2->server", p=0.05, per="message"),), data="set: digits, held_out: 1400",
+                  partition="{columns: {groups: 2, common: 0.8}}", model="digits_mlp",
+                  solver="lr: 0.2, steps: 3, batch: 16")
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client},

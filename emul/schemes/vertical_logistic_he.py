@@ -49,6 +49,7 @@ from emul.protocols.demands import both, demand, shaped
 from emul.protocols.key_centre import number, octets
 from emul.protocols.sealed import Box, Integers, Sealed, SealedArithmetic, fixed, total, wrong_encryption
 from emul.roles import Message, Node, Scheme, Vector, Words, World, checks
+from emul.roles.example import example, lossy
 
 COLUMN, COLUMN_BITS = 14, 20        # bits of a column's number after the point, and in all
 SCORE, SCORE_BITS = 18, 27          # of u_k
@@ -314,23 +315,10 @@ def check(params: Params, world: World) -> list[str]:
     return errors
 
 
-EXAMPLE = """
-emul: 1
-name: vertical_logistic_he
-seed: 7
-topology: {generator: star_mesh, clients: 2, servers: 2}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client2->server1", outage: {model: bernoulli, p: 0.05, per: message}}
-task:
-  data: {set: digits, held_out: 1400}
-  partition: {columns: {groups: 2, common: 0.8}}
-  model: logistic
-  solver: {sgd: {lr: 0.2, steps: 2, batch: 8}}
-compute: {mode: zero}
-schemes: [{name: vertical_logistic_he, positive: 0, bits: 256, deadline: 1 s}]
-stop: {rounds: 2}
-"""
+EXAMPLE = example("vertical_logistic_he", "positive: 0, bits: 256, deadline: 1 s",
+                  topology="star_mesh, clients: 2, servers: 2",
+                  links=(lossy("client2->server1", p=0.05, per="message"),), data="set: digits, held_out: 1400",
+                  partition="{columns: {groups: 2, common: 0.8}}", solver="lr: 0.2, steps: 2, batch: 8", rounds=2)
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "holder": holder, "client": client},

@@ -46,6 +46,7 @@ from emul.roles import (
     World,
     checks,
 )
+from emul.roles.example import example
 from emul.schemes.dnc_private import network_coding
 
 
@@ -213,20 +214,7 @@ def analysis(params: Params, setting: Setting, run: Realised) -> Analysis:
         found |= told_by_update(p.lambda_, p.clip, p.ldp_delta, setting.rounds, most)
     return found
 
-EXAMPLE = """
-emul: 1
-name: dnc_private
-seed: 7
-topology: {generator: star_mesh, clients: 5}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: dnc_private, clip: 1.0, share: 200 ms, uplink: 500 ms}]
-stop: {rounds: 3}
-"""
+EXAMPLE = example("dnc_private", "clip: 1.0, share: 200 ms, uplink: 500 ms", topology="star_mesh, clients: 5")
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=(Model, Update, Coded), oblivious=True,

@@ -35,6 +35,7 @@ from typing import Any, Literal
 from emul.protocols import clustered
 from emul.protocols.trust import doubtful_trust, wrong_trust
 from emul.roles import Analysis, Node, Realised, Scheme, Setting, World
+from emul.roles.example import example, lossy
 from emul.schemes.ebs_cfl import client_role, messages, pad
 from emul.schemes.ebs_cfl import server_role as masked
 from emul.schemes.ebs_cfl.client_role import Encode
@@ -88,20 +89,10 @@ def analysis(params: Params, setting: Setting, run: Realised) -> Analysis:
     return messages.messages_per_round(params.profile == "pad", round(params.fraction * len(setting.roles["client"])))
 
 
-EXAMPLE = """
-emul: 1
-name: ebs_cfl
-seed: 7
-topology: {generator: star_mesh, clients: 5, servers: 2}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 100 Mbit/s}
-  - {match: "client*->server1", outage: {model: bernoulli, p: 0.1, per: round}}
-task: {data: {set: digits}, clusters: {rotate: [0, 90]}, root: {samples: 60}, partition: {dirichlet: 0.5},
-       model: logistic, solver: {sgd: {lr: 0.1, steps: 2, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: ebs_cfl, deadline: 1 s, dealer_timeout: 500 ms}]
-stop: {rounds: 2}
-"""
+EXAMPLE = example("ebs_cfl", "deadline: 1 s, dealer_timeout: 500 ms", topology="star_mesh, clients: 5, servers: 2",
+                  bandwidth="100 Mbit/s", links=(lossy("client*->server1"),),
+                  task=("clusters: {rotate: [0, 90]}", "root: {samples: 60}"), solver="lr: 0.1, steps: 2, batch: 16",
+                  rounds=2)
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "kdc": kdc, "client": client}, messages=messages.MESSAGES,

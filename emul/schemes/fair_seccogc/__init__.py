@@ -51,6 +51,7 @@ from emul.learning import NodeTask
 from emul.protocols.demands import shaped
 from emul.protocols.setup import exchange_keys
 from emul.roles import Analysis, Node, Realised, Scheme, Setting, Vector, World, checks
+from emul.roles.example import example
 from emul.schemes.fair_seccogc import keys, messages, theory
 from emul.schemes.fair_seccogc.group import (
     Design,
@@ -291,20 +292,7 @@ def analysis(params: Params, setting: Setting, run: Realised) -> Analysis:
                                   delta=p.ldp_delta)
 
 
-EXAMPLE = """
-emul: 1
-name: fair_seccogc
-seed: 7
-topology: {generator: star_mesh, clients: 5}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: fair_seccogc, s: 2, share: 200 ms, uplink: 500 ms, setup: 1 s}]
-stop: {rounds: 3}
-"""
+EXAMPLE = example("fair_seccogc", "s: 2, share: 200 ms, uplink: 500 ms, setup: 1 s", topology="star_mesh, clients: 5")
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client, "dealer": dealer}, messages=messages.MESSAGES,

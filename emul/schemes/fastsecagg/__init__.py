@@ -29,6 +29,7 @@ from emul.protocols.coded_mask.rules import CodedMaskRules, CodedSum, default_an
 from emul.protocols.coded_mask.server import coded_mask_server
 from emul.protocols.sums import cohort_size, honest_update, wrong_coding, wrong_cohort
 from emul.roles import Node, Scheme, World
+from emul.roles.example import example, lossy
 from emul.schemes.fastsecagg.product import default_parity, default_sides, product_code
 
 
@@ -90,20 +91,7 @@ def warn(params: Params, world: World) -> list[str]:
     return without_colluders(n, n // per if params.colluders is None else params.colluders)
 
 
-EXAMPLE = """
-emul: 1
-name: fastsecagg
-seed: 7
-topology: {generator: star, clients: 6}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client*->server*", outage: {model: bernoulli, p: 0.05, per: round}}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: fastsecagg, stage_deadline: 500 ms}]
-stop: {rounds: 3}
-"""
+EXAMPLE = example("fastsecagg", "stage_deadline: 500 ms", topology="star, clients: 6", links=(lossy(p=0.05),))
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=coded_mask.MESSAGES, stateless=("client",),

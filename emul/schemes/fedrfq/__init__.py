@@ -40,6 +40,7 @@ from emul.protocols import agreement
 from emul.protocols.agreement.clients import Undecided, Upload, agreed, upload
 from emul.protocols.agreement.servers import Ballot, NoQuorum, Voter, accepted, agree, dropped, linger, tell
 from emul.roles import Analysis, Message, Node, Realised, Scheme, Setting, Vector, World, checks
+from emul.roles.example import example
 from emul.schemes.fedrfq import prototypes
 
 
@@ -245,20 +246,8 @@ def analysis(params: Params, setting: Setting, run: Realised) -> Analysis:
         "uploads_per_round": (float(n * len(setting.roles["client"])), "messages.Upload")}
     return found | {f"security_probability_{p}": security_probability(n, p) for p in (0.05, 0.1, 0.15, 0.2, 0.25, 0.3)}
 
-EXAMPLE = """
-emul: 1
-name: fedrfq
-seed: 7
-topology: {generator: star_mesh, clients: 5, servers: 4}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: digits_classic,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: fedrfq, upload_deadline: 1 s, result_timeout: 2 s}]
-stop: {rounds: 2}
-"""
+EXAMPLE = example("fedrfq", "upload_deadline: 1 s, result_timeout: 2 s", topology="star_mesh, clients: 5, servers: 4",
+                  model="digits_classic", rounds=2)
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=agreement.MESSAGES,

@@ -22,6 +22,7 @@ from emul.base.errors import EmulError, TimedOut, TooFewClients
 from emul.base.plain import PlainDict
 from emul.protocols.demands import demand
 from emul.roles import Message, Node, Scheme, World, checks
+from emul.roles.example import example
 from emul.schemes.flower import apps, messages
 from emul.schemes.flower.current import constant, report, task_of
 from emul.schemes.flower.guest import AnyReply, BeginRound, Ended, Replies, Request, Sleep, WhoIsThere
@@ -181,21 +182,8 @@ def warn(params: Params, world: World) -> list[str]:
             ] if missing else []
 
 
-EXAMPLE = """
-emul: 1
-name: flower
-seed: 7
-topology: {generator: star, clients: 5}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: flower, timeout: 1 s, server: "emul.schemes.flower.example:server",
-           client: "emul.schemes.flower.example:client"}]
-stop: {rounds: 3}
-"""
+EXAMPLE = example("flower", 'timeout: 1 s, server: "emul.schemes.flower.example:server",\n'
+                            '           client: "emul.schemes.flower.example:client"')
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=messages.MESSAGES, timeouts=("timeout_s",),

@@ -38,6 +38,7 @@ from emul.protocols.noisy_gradients import Private, noisy_gradient, spent_by_sum
 from emul.protocols.rounds import Model
 from emul.protocols.sealed import Sealed, fixed
 from emul.roles import Analysis, Declared, Holds, Message, Node, OctetRows, Realised, Scheme, Setting, Vector, World
+from emul.roles.example import example, lossy
 from emul.schemes.hybrid_alpha import mife
 from emul.schemes.hybrid_alpha.mife import FunctionalKey, PartyKey, SafePrimeGroup
 
@@ -253,20 +254,8 @@ def analysis(params: Params, setting: Setting, run: Realised) -> Analysis:
     return spent_by_sums(params, setting, run, opened_in, params.noise / math.sqrt(honest), len(names) - honest)
 
 
-EXAMPLE = """
-emul: 1
-name: hybrid_alpha
-seed: 7
-topology: {generator: star_mesh, clients: 5, servers: 2}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client*->server1", outage: {model: bernoulli, p: 0.1, per: round}}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: hybrid_alpha, t: 4, deadline: 10 s, answer: 2 s}]
-stop: {rounds: 3}
-"""
+EXAMPLE = example("hybrid_alpha", "t: 4, deadline: 10 s, answer: 2 s", topology="star_mesh, clients: 5, servers: 2",
+                  links=(lossy("client*->server1"),))
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "authority": authority, "client": client},

@@ -49,6 +49,7 @@ from emul.protocols.mp_dp.settings import (
     wrong_settings,
 )
 from emul.roles import Analysis, Node, Realised, Scheme, Setting, World
+from emul.roles.example import example
 from emul.schemes.mp_dp.account import account
 from emul.schemes.mp_dp.client_role import join
 from emul.schemes.mp_dp.messages import MESSAGES
@@ -190,21 +191,11 @@ def analysis(params: Params, setting: Setting, run: Realised) -> Analysis:
     return account(params.settled(), run, setting.rounds, len(setting.roles["client"]))
 
 
-EXAMPLE = """
-emul: 1
-name: mp_dp
-seed: 7
-topology: {generator: star, clients: 5}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: digits_mlp,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 32}}}
-compute: {mode: zero}
-schemes: [{name: mp_dp, stage_deadline: 500 ms}]
+EXAMPLE = example("mp_dp", "stage_deadline: 500 ms", links=(), model="digits_mlp",
+                  solver="lr: 0.1, steps: 1, batch: 32", sections="""
 faults:
   - {node: client2, stage: Masked, drop: true, rounds: 2}
-stop: {rounds: 3}
-"""
+""")
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=MESSAGES, stateless=("client",),

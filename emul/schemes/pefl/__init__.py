@@ -46,6 +46,7 @@ from emul.protocols.sealed import (
     wrong_encryption,
 )
 from emul.roles import Message, Node, Scheme, World, checks
+from emul.roles.example import example, lossy
 from emul.schemes.pefl.pearson import pearson, twice_median, weights
 
 FRACTION, VALUE = 16, 30            # bits of an update's number after the point, and in all
@@ -287,20 +288,8 @@ def check(params: Params, world: World) -> list[str]:
     return errors + checks.not_negative(reject=p.reject) + wrong_encryption(p.bits, p.real_up_to)
 
 
-EXAMPLE = """
-emul: 1
-name: pefl
-seed: 7
-topology: {generator: star_mesh, clients: 5, servers: 3}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client*->server1", outage: {model: bernoulli, p: 0.1, per: round}}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: pefl, bits: 1024, real_up_to: 256, deadline: 20 s}]
-stop: {rounds: 2}
-"""
+EXAMPLE = example("pefl", "bits: 1024, real_up_to: 256, deadline: 20 s", topology="star_mesh, clients: 5, servers: 3",
+                  links=(lossy("client*->server1"),), rounds=2)
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "cloud": cloud, "kgc": kgc, "client": client},

@@ -47,6 +47,7 @@ from emul.learning.objectives import CosineAlignment
 from emul.learning.pooling import Pooling
 from emul.primitives.he.ckks import PROTOTYPES, Box, available
 from emul.roles import Node, Scheme, Vector, World, checks
+from emul.roles.example import example, lossy
 from emul.schemes.ppfpl import aggregator_role as a
 from emul.schemes.ppfpl import messages
 from emul.schemes.ppfpl import verifier_role as v
@@ -243,23 +244,10 @@ def wrong_model(p: Params, name: str) -> list[str]:
     return errors
 
 
-EXAMPLE = """
-emul: 1
-name: ppfpl
-seed: 7
-topology: {generator: star_mesh, clients: 5, servers: 3}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 200 Mbit/s}
-  - {match: "client*->server1", outage: {model: bernoulli, p: 0.1, per: round}}
-task:
-  data: {set: digits}
-  partition: {class_space: {avg: 4, std: 1, shots: 10, test_shots: 10}}
-  model: digits_classic
-  solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}
-compute: {mode: zero}
-schemes: [{name: ppfpl, upload_deadline: 1 s, server_timeout: 1 s}]
-stop: {rounds: 2}
-"""
+EXAMPLE = example("ppfpl", "upload_deadline: 1 s, server_timeout: 1 s", topology="star_mesh, clients: 5, servers: 3",
+                  bandwidth="200 Mbit/s", links=(lossy("client*->server1"),),
+                  partition="{class_space: {avg: 4, std: 1, shots: 10, test_shots: 10}}", model="digits_classic",
+                  rounds=2)
 
 SCHEME = Scheme(
     params=Params, roles={"kgc": kgc, "aggregator": aggregator, "verifier": verifier, "client": client},

@@ -61,6 +61,7 @@ from emul.protocols.sums import (
     wrong_cohort,
 )
 from emul.roles import Node, Received, Scheme, Vector, World, checks
+from emul.roles.example import example
 from emul.schemes.safelearning import split
 from emul.schemes.safelearning.groups import DETECTORS, NONCE_BYTES, commitment, draw_groups, group_seed, joined
 from emul.schemes.safelearning.split import (
@@ -274,22 +275,11 @@ def warn(params: Params, world: World) -> list[str]:
         f"group = {params.group}: the high bits of a sum of so few clients say much about each; 8 or more is advised"]
 
 
-EXAMPLE = """
-emul: 1
-name: safelearning
-seed: 7
-topology: {generator: star, clients: 9}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
+EXAMPLE = example("safelearning", "group: 3, least: 2, audit: true", topology="star, clients: 9", links=(), sections="""
 attacks: [{nodes: [client4], update: {name: scale, factor: -20}}]
-compute: {mode: zero}
-schemes: [{name: safelearning, group: 3, least: 2, audit: true}]
 faults:
   - {node: client2, stage: MaskedParts, drop: true, rounds: 2}
-stop: {rounds: 3}
-"""
+""")
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=(*pairwise.MESSAGES, *split.MESSAGES),

@@ -37,6 +37,7 @@ from emul.primitives.codes.packed import PackedCode, lagrange_code
 from emul.primitives.field import P31
 from emul.protocols.sums import WeightedSum, codec, cohort_size, honest_update, wrong_coding, wrong_cohort
 from emul.roles import Node, Scheme, World, checks
+from emul.roles.example import example, lossy
 from emul.schemes.swiftagg_plus import messages
 from emul.schemes.swiftagg_plus.client_role import all_held, coded_input_client, those_agreed
 from emul.schemes.swiftagg_plus.rules import SwiftAggRules
@@ -108,20 +109,8 @@ def warn(params: Params, world: World) -> list[str]:
     return ["colluders = 0: a share is a combination of the segments of an input, and each seat reads its own"]
 
 
-EXAMPLE = """
-emul: 1
-name: swiftagg_plus
-seed: 7
-topology: {generator: star_mesh, clients: 6}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client*<->client*", outage: {model: bernoulli, p: 0.02, per: message}}
-task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
-compute: {mode: zero}
-schemes: [{name: swiftagg_plus, stage_deadline: 500 ms}]
-stop: {rounds: 3}
-"""
+EXAMPLE = example("swiftagg_plus", "stage_deadline: 500 ms", topology="star_mesh, clients: 6",
+                  links=(lossy("client*<->client*", p=0.02, per="message"),))
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=messages.MESSAGES,
