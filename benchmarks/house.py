@@ -4,9 +4,10 @@ Files and functions are counted from the source, `__init__.py` left out. A *file
 other file of `emul` imports. A *private function with one caller* begins with `_` and is named once outside itself, in
 its own file. A *circle* is a set of files that import each other, whatever only types need included.
 
-A *walk* visits the first call of every function, in the order in which a small run makes them. A *stay* begins each
-time that the walk comes to another file than the one before. A *climb* is a step to a file of a higher floor: a file
-stands a floor above all that it imports (files of a circle on the same one).
+A *walk* visits the first call of every function, in the order in which a small run makes them; what modules call while
+they are imported is left out. A *stay* begins each time that the walk comes to another file than the one before. A
+*climb* is a call from a file to one of a higher floor: a file stands a floor above all that it imports (files of a
+circle on the same one).
 """
 
 from __future__ import annotations
@@ -107,54 +108,63 @@ def lines(found: dict[str, Module]) -> Counter[str]:
     return kinds
 
 
-def traced(scenario: str, what: str) -> list[str]:
-    """The files of `emul` in the order of the first calls of their functions; "--" where a message is sent."""
+def traced(scenario: str, what: str) -> list[tuple[str, str, str]]:
+    """(file of the caller, file, function) of the first calls of the functions of `emul`, in order."""
     import emul
-    root, seen, found = str(Path(emul.__file__).parent), set[tuple[str, str]](), list[str]()
+    root, seen, found = str(Path(emul.__file__).parent), set[tuple[str, str]](), list[tuple[str, str, str]]()
 
     def call(frame: FrameType, event: str, _: object) -> None:
         code = frame.f_code
         if event != "call" or not code.co_filename.startswith(root) or code.co_name.startswith("<") \
                 or not code.co_flags & inspect.CO_OPTIMIZED:            # a lambda; a class or a module being made
             return
-        if code.co_qualname == "Node.send":         # a message is followed anew, from the last that is sent on
-            found.append("--")
-            if what == "message":
-                seen.clear()
+        if code.co_qualname == "Node.send" and what == "message":       # a message is followed anew, from the last sent
+            seen.clear()
+            found.clear()
         if (key := (code.co_filename, code.co_qualname)) in seen:
             return
+        callers, above = list[str](), frame.f_back
+        while above is not None:
+            if above.f_code.co_filename.startswith(root):
+                if above.f_code.co_name == "<module>":
+                    return
+                callers.append(os.path.relpath(above.f_code.co_filename, root))
+            above = above.f_back
         seen.add(key)
-        found.append(os.path.relpath(code.co_filename, root) + (" read" if code.co_qualname == "Core.work" else ""))
+        found.append((callers[0] if callers else "", os.path.relpath(code.co_filename, root), code.co_qualname))
 
+    plan = emul.load_scenario(scenario) if what != "loading" else scenario
     sys.setprofile(call)
     if what == "loading":
-        emul.load_scenario(scenario)
+        emul.load_scenario(plan)
     else:
-        emul.run(scenario, workers=0, quiet=True)
+        emul.run(plan, workers=0, quiet=True)
     sys.setprofile(None)
     return found
 
 
-def walk(tree: Path, what: str) -> list[str]:
-    """The files of one walk, in a process of its own that takes `emul` from this tree."""
+def walk(tree: Path, what: str) -> list[tuple[str, str, str]]:
+    """The calls of one walk, in a process of its own that takes `emul` from this tree."""
     code = f"import json; from benchmarks.house import traced; print(json.dumps(traced('small.yaml', {what!r})))"
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "small.yaml").write_text(SCENARIO)
         done = subprocess.run([sys.executable, "-c", code], cwd=folder, check=True, stdout=subprocess.PIPE, text=True,
                               env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tree), str(ROOT)])})
-    found = json.loads(done.stdout.splitlines()[-1])
-    if what == "message":                           # from the last message that is sent until a worker takes it up
-        found = found[len(found) - found[::-1].index("--"):]
-        end = next((i for i, name in enumerate(found) if name.endswith(" read")), len(found))
+    found = [(caller, file, function) for caller, file, function in json.loads(done.stdout.splitlines()[-1])]
+    if what == "message":                           # until a worker takes it up
+        end = next((i for i, (_, _, function) in enumerate(found) if function == "Core.work"), len(found))
         found = found[:end + 1]
-    return [name.removesuffix(" read") for name in found if name != "--"]
+    return found
 
 
-def stays(path: Sequence[str], floor: dict[str, int]) -> tuple[int, int]:
-    """The stays and the climbs of a walk over these files."""
-    names = [".".join(Path("emul", name).with_suffix("").parts).removesuffix(".__init__") for name in path]
-    steps = [(a, b) for a, b in zip(["", *names], names, strict=False) if a != b]
-    return len(steps), sum(floor.get(a, 0) < floor.get(b, 0) for a, b in steps if a)
+def stays(calls: Sequence[tuple[str, str, str]], floor: dict[str, int]) -> tuple[int, int]:
+    """The stays and the climbs of a walk."""
+    def name(file: str) -> str:
+        return ".".join(Path("emul", file).with_suffix("").parts).removesuffix(".__init__")
+
+    files = [file for _, file, _ in calls]
+    return (sum(a != b for a, b in zip(["", *files], files, strict=False)),
+            sum(floor.get(name(caller), 0) < floor.get(name(file), 0) for caller, file, _ in calls if caller))
 
 
 def house(tree: Path) -> dict[str, int]:
