@@ -4,10 +4,10 @@ Files and functions are counted from the source, `__init__.py` left out. A *file
 other file of `emul` imports. A *private function with one caller* begins with `_` and is named once outside itself, in
 its own file. A *circle* is a set of files that import each other, whatever only types need included.
 
-A *walk* visits the first call of every function, in the order in which a small run makes them; what modules call while
-they are imported is left out. A *stay* begins each time that the walk comes to another file than the one before. A
-*climb* is a call from a file to one of a higher floor: a file stands a floor above all that it imports (files of a
-circle on the same one).
+A *walk* visits the first call of every function, in the order in which a small run makes them. What modules call while
+they are imported is left out, and of running what loading has called. A *stay* begins each time that the walk comes to
+another file than the one before. A *climb* is a call from a file to one of a higher floor: a file stands a floor above
+all that it imports (files of a circle on the same one).
 """
 
 from __future__ import annotations
@@ -133,11 +133,10 @@ def traced(scenario: str, what: str) -> list[tuple[str, str, str]]:
         seen.add(key)
         found.append((callers[0] if callers else "", os.path.relpath(code.co_filename, root), code.co_qualname))
 
-    plan = emul.load_scenario(scenario) if what != "loading" else scenario
     sys.setprofile(call)
-    if what == "loading":
-        emul.load_scenario(plan)
-    else:
+    plan = emul.load_scenario(scenario)
+    if what != "loading":
+        found.clear()
         emul.run(plan, workers=0, quiet=True)
     sys.setprofile(None)
     return found

@@ -118,7 +118,7 @@ def _unreached(plan: Scenario, wiring: engine.Wiring, scheme: str, raw: dict[str
     if wiring.network.topology.forward or cut_off(
             wiring.network, ((u, v) for u in wiring.plan.vertices for v in wiring.plan.vertices if u < v)) is None:
         return None
-    from emul.preview import explain as preview     # here, since most scenarios do without its 45 ms
+    from emul.preview import explain as preview  # here, since most scenarios do without its 45 ms
 
     try:
         preview.traffic(plan, scheme, raw, plugins)
