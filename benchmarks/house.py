@@ -4,9 +4,9 @@ Files and functions are counted from the source, `__init__.py` left out. A *file
 other file of `emul` imports. A *private function with one caller* begins with `_` and is named once outside itself, in
 its own file. A *circle* is a set of files that import each other, whatever only types need included.
 
-A *walk* visits the first call of every function, in the order in which a small run makes them. What modules call while
-they are imported is left out, and of running what loading has called. A *stay* begins each time that the walk comes to
-another file than the one before. A *climb* is a call from a file to one of a higher floor: a file stands a floor above
+A *walk* visits the first call of every function, in the order in which a small run makes them. It leaves out the
+calls of modules that are being imported, and of running those that loading has made. A *stay* begins each time that the
+walk comes to another file than the one before. A *climb* is a call from a file to one of a higher floor: a file stands a floor above
 all that it imports (files of a circle on the same one).
 """
 
