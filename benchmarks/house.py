@@ -6,8 +6,8 @@ its own file. A *circle* is a set of files that import each other, whatever only
 
 A *walk* visits the first call of every function, in the order in which a small run makes them. It leaves out the
 calls of modules that are being imported, and of running those that loading has made. A *stay* begins each time that the
-walk comes to another file than the one before. A *climb* is a call from a file to one of a higher floor: a file stands a floor above
-all that it imports (files of a circle on the same one).
+walk comes to another file than the one before. A *climb* is a call from a file to one of a higher floor: a
+file stands a floor above all that it imports (files of a circle on the same one).
 """
 
 from __future__ import annotations
