@@ -6,10 +6,15 @@ They stand apart as CSV, in `docs/scenario/`, as long tables do; the built site 
 from __future__ import annotations
 
 import csv
+import inspect
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from emul.scenario.schema import descriptions, sections
+from emul.learning import solver
+from emul.registry import attacks
+from emul.scenario.schema import descriptions, parameters, schema, sections
 
 HERE = Path(__file__).resolve().parent
 # heading of scenario.md -> the models whose keys its table has
@@ -55,6 +60,40 @@ def tables() -> dict[str, list[tuple[str, str, str]]]:
     return found
 
 
+def _attacks() -> dict[str, list[tuple[str, ...]]]:
+    """Of each kind of attack, what their docstrings say, examples left out."""
+    found = {}
+    for kind in attacks.KINDS:
+        rows: list[tuple[str, ...]] = [(kind, "parameters", "what it is", "needs")]
+        for name, attack in attacks.known(kind).items():
+            said = " ".join((inspect.getdoc(attack) or "").partition(">>>")[0].split())
+            rows.append((f"`{name}`", _parameters(attacks.parameters(attack)), said, attacks.needs(attack)))
+        found[f"attacks-{kind}.csv"] = rows if kind == "update" else [row[:-1] for row in rows]
+    return found
+
+
+def _parameters(cls: type) -> str:
+    """The parameters of an attack with their defaults and comments."""
+    return "; ".join(f"`{key}` {_plain(one['default']) or 'none'}" + (f" ({one['description']})" if "description" in one
+                                                                      else "")
+                     for key, one in parameters(cls).items())
+
+
+def _solver() -> list[tuple[str, ...]]:
+    """The options of all solvers, each once."""
+    rows = {}
+    for kind in solver.SOLVERS.values():
+        for key, one in parameters(kind).items():
+            default = _plain(one["default"]) if "default" in one else "needed"
+            rows.setdefault(key, (f"`{key}`", default, one.get("description", "")))
+    return [("key", "default", "what it is"), *rows.values()]
+
+
+def _task(part: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """The keys of a section of `task`."""
+    return [("key", "what it is"), *((f"`{key}`", one["description"]) for key, one in part["properties"].items())]
+
+
 def file(heading: str) -> str:
     return f"{heading.lower().replace(' ', '-')}.csv"
 
@@ -63,17 +102,23 @@ def _plain(default: object) -> str:
     """A default as a scenario has it."""
     if default is None:
         return ""
+    if isinstance(default, float):
+        return f"{default:g}"
     return str(default).lower() if isinstance(default, bool) else str(default)
 
 
 def write(folder: Path) -> None:
     folder.mkdir(exist_ok=True)
+    task = schema()["properties"]["task"]["properties"]
+    wanted: dict[str, list[tuple[str, ...]]] = {
+        "solver.csv": _solver(), "data.csv": _task(task["data"]), "declared.csv": _task(task["declared"]), **_attacks()}
     for name, rows in tables().items():
-        kept = rows if any(default for _, default, _ in rows) else [(key, text) for key, _, text in rows]
+        defaults = any(default for _, default, _ in rows)
+        wanted[name] = [("key", "default", "what it is") if defaults else ("key", "what it is"),
+                        *(row if defaults else (row[0], row[2]) for row in rows)]
+    for name, lines in wanted.items():
         with (folder / name).open("w", encoding="utf-8", newline="") as out:
-            writer = csv.writer(out, lineterminator="\n")
-            writer.writerow(("key", "default", "what it is") if kept is rows else ("key", "what it is"))
-            writer.writerows(kept)
+            csv.writer(out, lineterminator="\n").writerows(lines)
 
 
 if __name__ == "__main__":

@@ -28,14 +28,16 @@ _ANGLES = np.linspace(0.0, np.pi / 2, 181)      # of `plane`
 
 @dataclass(frozen=True)
 class Adaptive:
-    """`passes` times, for each attacker, `steps` steps along a random direction u of normal entries with `variance`, as
-    long as its slope from a step of `gamma` and the rate `eta` say.
+    """Updates that FLTrust trusts and that turn its aggregate away. Cao et al., NDSS 2021, section IV-C.
+
+    From the trim attack on, `passes` times for each attacker, `steps` steps along a random direction of normal entries
+    with `variance`, as long as its slope from a step of `gamma` and the rate `eta` say.
 
     search: `steps` is the paper's, whose steps are longer than e' where there are 3,000 dimensions or more, so that h
     ends below that of the start; `plane` takes in each pass the best of 181 angles between e_0 and -s for every
     attacker. lift: a start with a cosine of 0 or less, where h is flat, is lifted to 0.05; the paper does not. g_0 is
     what the server offers as its reference, in schemes with clusters that of the attackers' own (more than EBS-CFL's
-    threat model allows). Where nobody offers one the mean of the honest updates stands for it.
+    threat model allows). If nobody offers one, the mean of the honest updates stands for it.
     """
 
     NEEDS: ClassVar[str] = "all"

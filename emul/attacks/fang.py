@@ -24,6 +24,7 @@ _LEAST = 1e-5                           # lambda below which the paper gives up
 @dataclass(frozen=True)
 class KrumAttack:
     """-lambda sign(u), u what Krum would choose without an attack, with a lambda that makes Krum choose an attacker.
+    Fang et al., USENIX Security 2020.
 
     Attackers but the first add a random direction of a length of `epsilon` at most, so that updates are not equal.
     lambda begins at the paper's bound and is halved until Krum takes one of them, or it is below 1e-5.
@@ -78,7 +79,8 @@ def _directions(rng: np.random.Generator, f: int, dimension: int, most: float) -
 
 @dataclass(frozen=True)
 class TrimAttack:
-    """Beyond all honest values of a coordinate, on the side from which the mean moves back. Section 4.3 of the paper.
+    """Beyond all honest values of a coordinate, on the side from which the mean moves back. Fang et al.,
+    USENIX Security 2020, section 4.3.
 
     s_j, the sign of the sum of the honest values of coordinate j: if s_j < 0 the value is drawn from [max, 2 max] where
     max_j > 0, else from [max, max / 2]; if not, from [min / 2, min] where min_j > 0, else from [2 min, min].

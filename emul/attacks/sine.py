@@ -18,7 +18,8 @@ from emul.roles.attackers import Known
 
 @dataclass(frozen=True)
 class Sine:
-    """c, an honest update, bent away from itself at a cosine with the base b that is `kappa` times its own.
+    """c, an honest update, bent away from itself at a cosine with the base b that is `kappa` times its own. After code
+    by an author of Kasyap and Tripathy, IEEE TDSC 2024.
 
     whose: c is the attacker's `own`, the mean of the `colluders`', or that of the `honest` nodes; None: by what it
     knows (own, colluders, all). base: `proxy`, an update made on the attackers' own clean samples, or the `server`'s

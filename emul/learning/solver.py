@@ -45,15 +45,29 @@ class RateSchedule:
 class Solver:
     """The parts that all solvers share. Exactly one of `steps` and `epochs` is given."""
 
-    lr: float                       # step size
-    steps: int | None = None        # batches per local update
-    epochs: int | None = None       # passes over the client's samples per local update
-    batch: int | None = None        # samples a step; None: all that the client holds
-    weight_decay: float = 0.0       # adds weight_decay * w to the gradient (L2, not decoupled)
-    clip: float | None = None       # the most that the norm of the whole gradient may be; None: no limit
-    schedule: RateSchedule | None = None    # of the step size over the steps of a local update, or of all where `keep`
-    accumulate: int = 1             # parts that a batch is computed in, whose gradients add up
-    keep: bool = False              # moments and the number of steps go on from one local update of a node to the next
+    # The step size.
+    lr: float
+    # Batches for each local update. `steps` or `epochs` is needed.
+    steps: int | None = None
+    # Passes over the client's samples for each local update.
+    epochs: int | None = None
+    # Samples a step; without it, all of the client.
+    batch: int | None = None
+    # Added to the gradient, times the weights. `adamw`: taken from the weights beside the step, times `lr` (Loshchilov
+    # and Hutter, ICLR 2019, as `torch.optim.AdamW`, whose default is 0.01).
+    weight_decay: float = 0.0
+    # The most that the norm of the whole gradient may be. A longer one is shortened before `weight_decay` is added.
+    clip: float | None = None
+    # `{warm_up: 30, steps: 200, to: 0.1}`: the step size rises in a line to `lr` over `warm_up` steps (0), then falls
+    # by half a cosine to `to` (0) times `lr`, which it has from step `steps` on. Steps are counted from the start of a
+    # local update; with `keep` from that of the run.
+    schedule: RateSchedule | None = None
+    # The number of parts in which a batch is computed, one after the other. Their gradients add up, so that the step is
+    # the same but for rounding, and less memory is needed. Batch normalisation sees each part alone.
+    accumulate: int = 1
+    # Moments, momentum and the number of steps stay at a node from one local update to the next, also over a crash.
+    # Each part of a model that a scheme trains alone has its own.
+    keep: bool = False
 
     @property
     def stacks(self) -> bool:
@@ -73,6 +87,7 @@ class Solver:
 class Sgd(Solver):
     """v <- momentum * v + g, w <- w - lr * v; v starts anew (at g) in every local update, unless `keep`."""
 
+    # `sgd` only; starts anew in every local update, unless `keep`.
     momentum: float = 0.0
 
 
@@ -80,6 +95,7 @@ class Sgd(Solver):
 class Adam(Solver):
     """Kingma and Ba 2015, Algorithm 1; both moments start anew in every local update, unless `keep`."""
 
+    # `adam` and `adamw` only, as `beta2` and `eps`.
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8
@@ -90,7 +106,8 @@ class AdamW(Adam):
     """Adam with w <- w - lr * weight_decay * w beside its step, in place of the term of the gradient. Loshchilov and
     Hutter, ICLR 2019, Algorithm 2, as torch.optim.AdamW: the step size of the moment is in the factor."""
 
-    decays: Literal["all", "matrices"] = "all"      # of the weights; matrices: no biases, and no scales of norms
+    # `adamw` only: `matrices` leaves out parameters of one dimension, which are biases and scales of norms.
+    decays: Literal["all", "matrices"] = "all"
 
     @property
     def stacks(self) -> bool:

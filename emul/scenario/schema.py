@@ -235,30 +235,45 @@ def misspelt(name: str) -> str:
     return "|".join(found)
 
 
+# key of `task.data` -> its description
+_DATA = {
+    "set": "The data set: `digits` (part of scikit-learn), `mnist`, `fashion-mnist`, `cifar10`, `cinic10`, `images` "
+           "(a folder of images), `arrays` (files of NumPy), `csv` (tables), `text` (sources of an installed "
+           "package), `huggingface` and `torchvision` (their files on disk), or one of your own.",
+    "directory": "The folder of its files, or one that has that folder under the name of the set; of `arrays` the "
+                 "`.npz`, or the folder of `.npy`; of `csv` the file, or a folder with `train.csv` and `test.csv`. By "
+                 "default `$EMUL_DATA`.",
+    "held_out": "Training samples kept from the clients, for nodes that are none; 0 by default.",
+    "normalise": "`{mean: 0.1307, std: 0.3081}`, applied after pixels are scaled to [0, 1]; a list has a number for "
+                 "each channel. Built-in sets have their own by default.",
+    "x": "Of `huggingface` and `csv`: the column of inputs, or a list where a sample has several tensors.",
+    "y": "Of `huggingface` and `csv`: the column of targets.",
+    "columns": "Of `huggingface` and `csv`: columns for `partition: {by: ...}`.",
+    "categories": "Of `csv`: columns of texts, whatever their values look like.",
+    "missing": "Of `csv`: the rule for a missing value; `refuse` by default.",
+    "channels": "Of `images`: 1 (grey) or 3; by default 3 if any image has colours.",
+    "name": "Of `torchvision`: a class of `torchvision.datasets`, such as `SVHN`.",
+    "options": "Of `torchvision`: more arguments of the class.",
+    "package": "Of `text`: the installed package whose sources it is.",
+    "window": "Of `text`: the bytes of a sample.",
+    "sha256": "Of `text`: the digest that its sources must have.",
+    "train": "Of `huggingface` and `torchvision`: the split for training, `train` by default.",
+    "test": "Of `huggingface` and `torchvision`: the split for tests, `test` by default; of `csv` the share of the "
+            "rows of one file that are test samples, 0.2 by default; of `text` the number of test windows, drawn once "
+            "and for all; all by default."}
+
+
 def _task(plugins: Sequence[str]) -> Schema:
-    sets = data.names(plugins)
+    kinds: dict[str, Schema] = {
+        "set": _named(data.names(plugins)), "missing": {"enum": list(csv_data.MISSING)},
+        "channels": {"enum": list(images.CHANNELS)}, "options": {"type": "object"},
+        "window": {"type": "integer", "minimum": 1}, "test": {"type": ["string", "number"]},
+        **{key: {"type": "string"} for key in ("directory", "y", "name", "package", "sha256", "train")}}
     solvers = {name: {"type": "object", "properties": parameters(kind)} for name, kind in solver.SOLVERS.items()}
     rules = [*partition.RULES, "by"]
     properties: Schema = {key: {} for key in TASK_KEYS} | {
         "data": {"type": "object", "properties": {
-            "set": _named(sets, description="The data set."),
-            "directory": {"type": "string", "description": "Where its files are, seen from this file."},
-            "held_out": {}, "normalise": {},
-            "x": {"description": "Of huggingface and csv: the column of inputs, or several."},
-            "y": {"type": "string", "description": "Of huggingface and csv: the column of targets."},
-            "columns": {"description": "Of huggingface and csv: columns for `partition: {by: ...}`."},
-            "categories": {"description": "Of csv: columns of texts, whatever their values look like."},
-            "missing": {"enum": list(csv_data.MISSING), "description": "Of csv: the rule for a missing value."},
-            "channels": {"enum": list(images.CHANNELS), "description": "Of images: 1 (grey) or 3."},
-            "name": {"type": "string", "description": "Of torchvision: a class of torchvision.datasets."},
-            "options": {"type": "object", "description": "Of torchvision: more arguments of the class."},
-            "package": {"type": "string", "description": "Of text: the installed package whose sources it is."},
-            "window": {"type": "integer", "minimum": 1, "description": "Of text: the bytes of a sample."},
-            "sha256": {"type": "string", "description": "Of text: the digest that its sources must have."},
-            "train": {"type": "string", "description": "The split for training, `train` by default."},
-            "test": {"type": ["string", "number"], "description":
-                     "The split for tests, `test` by default; of csv the share of rows for tests, 0.2 by default; of "
-                     "text the number of test windows, all by default."}}},
+            key: {**kinds.get(key, {}), "description": said} for key, said in _DATA.items()}},
         "partition": {"anyOf": [_named(rules), {"type": "object", "properties": {rule: {} for rule in rules}}],
                       "description": "How samples are shared out among the clients."},
         "model": {"anyOf": [_named(models.names(plugins)), {"type": "object"}],
@@ -266,9 +281,11 @@ def _task(plugins: Sequence[str]) -> Schema:
         "objective": {"anyOf": [_named(objectives.names(plugins)), {"type": "object"}]},
         "solver": {"type": "object", "properties": solvers, "description": "How a client trains."},
         "declared": {"type": "object", "additionalProperties": False, "properties": {
-            "parameters": {"type": "number", "minimum": 1, "description": "Those of the model that is declared."},
-            "tokens": {"type": "number", "minimum": 1, "description": "Tokens that a node sees in a step."},
-            "layers": {"type": "integer", "minimum": 1, "description": "Layers of equal size."}},
+            "parameters": {"type": "number", "minimum": 1, "description": "N, of the larger model; needed."},
+            "tokens": {"type": "number", "minimum": 1, "description": "Tokens that a node sees in a step; needed."},
+            "layers": {"type": "integer", "minimum": 1, "description":
+                       "Layers of equal size, of which `streaming_diloco` makes fragments; by default those of the "
+                       "small model."}},
             "description": "The sizes of a larger model that this one stands for."}}
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
