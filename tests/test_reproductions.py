@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.document import read
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "reproductions"
 
@@ -24,7 +26,7 @@ OF_THE_PAPERS = {
 
 def table(page: str, heading: str) -> list[list[str]]:
     """The cells of the first table below a heading, without its two head lines."""
-    below = (PAGES / f"{page}.md").read_text().split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    below = read(PAGES / f"{page}.md").split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
     lines = [line for line in below.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[2:]]
 
