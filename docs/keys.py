@@ -1,22 +1,31 @@
-"""The tables of keys of scenario.md: `python docs/keys.py` writes them from the comments above the fields of models.
+"""The tables of reference, from the code: `python docs/keys.py` writes them.
 
-They stand apart as CSV, in `docs/scenario/`, as long tables do; the built site shows them in their places.
+scenario.md: keys, from comments above the fields of models. writing-a-scheme.md: fields and protocols, from docstrings.
+They stand apart as CSV in folders of the pages' names, as long tables do; the built site shows them in their places.
 """
 
 from __future__ import annotations
 
+import ast
 import csv
+import importlib
 import inspect
+import pkgutil
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import emul.protocols
 from emul.learning import solver
 from emul.registry import attacks
+from emul.roles import Scheme
 from emul.scenario.schema import descriptions, parameters, schema, sections
 
 HERE = Path(__file__).resolve().parent
+FILLED_IN = ("name", "module", "doc", "of")         # of a Scheme, by the registry
+
 # heading of scenario.md -> the models whose keys its table has
 SECTIONS = {
     "Top level": ["Document"], "topology": ["TopologySection"], "roles of a topology": ["RoleSection"],
@@ -107,8 +116,29 @@ def _plain(default: object) -> str:
     return str(default).lower() if isinstance(default, bool) else str(default)
 
 
-def write(folder: Path) -> None:
-    folder.mkdir(exist_ok=True)
+def _fields() -> list[tuple[str, str]]:
+    """The fields of `Scheme` with the texts below them."""
+    body = ast.parse(inspect.getsource(Scheme)).body[0].body          # type: ignore[attr-defined]
+    found = [(one.target.id, " ".join(ast.literal_eval(text.value).split())) for one, text in pairwise(body)
+             if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and isinstance(text, ast.Expr)]
+    return [(f"`{name}`", said) for name, said in found if name not in FILLED_IN]
+
+
+def _protocols() -> Iterator[tuple[str, str]]:
+    """The first paragraph of every module of `emul.protocols`."""
+    for module in pkgutil.iter_modules(emul.protocols.__path__):
+        said = inspect.getdoc(importlib.import_module(f"emul.protocols.{module.name}")) or ""
+        yield f"`{module.name}`", " ".join(said.partition("\n\n")[0].split())
+
+
+def write(docs: Path) -> None:
+    """Write all tables into folders of these."""
+    _save(docs / "scenario", _scenario())
+    _save(docs / "writing-a-scheme", {"fields.csv": [("field", "what it is"), *_fields()],
+                                      "protocols.csv": [("protocol", "what it has"), *_protocols()]})
+
+
+def _scenario() -> dict[str, list[tuple[str, ...]]]:
     task = schema()["properties"]["task"]["properties"]
     wanted: dict[str, list[tuple[str, ...]]] = {
         "solver.csv": _solver(), "data.csv": _task(task["data"]), "declared.csv": _task(task["declared"]), **_attacks()}
@@ -116,10 +146,15 @@ def write(folder: Path) -> None:
         defaults = any(default for _, default, _ in rows)
         wanted[name] = [("key", "default", "what it is") if defaults else ("key", "what it is"),
                         *(row if defaults else (row[0], row[2]) for row in rows)]
+    return wanted
+
+
+def _save(folder: Path, wanted: Mapping[str, Sequence[tuple[str, ...]]]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
     for name, lines in wanted.items():
         with (folder / name).open("w", encoding="utf-8", newline="") as out:
             csv.writer(out, lineterminator="\n").writerows(lines)
 
 
 if __name__ == "__main__":
-    write(HERE / "scenario")
+    write(HERE)

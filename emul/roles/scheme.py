@@ -50,24 +50,30 @@ class Scheme(Generic[P]):
     preset. A fault that drops a node out at one of them is an error of `emul check`."""
 
     behaviours: Mapping[str, Mapping[str, RoleFunction]] = field(default_factory=dict)
-    """Role -> name -> faulty variant of it, which `faults: {behave: NAME}` puts in the place of the honest one."""
+    """Role -> name -> faulty variant of it, which `faults: {behave: NAME}` puts in the place of the honest one. If it
+    holds for some rounds only, the role begins anew when it enters the first of them, and after the last: as after a
+    crash, but with its inbox. It must then ask for rounds before it waits for anything, as the honest role does."""
 
     # ---- who is where ----
 
     places: Mapping[str, str] = field(default_factory=dict)
     """Role -> its place (`emul.roles.places`), of roles that are elsewhere than by default: a role `server` is the
-    first server, any other role is every node of its own name."""
+    first server, any other role is every node of its own name. `"server"` takes every server, `"server[1]"` the second,
+    `"dealer | server[1]"` the first that there is. A scenario may say otherwise. A node that no role takes is no part
+    of the run."""
 
     without: Callable[[P], Collection[str]] | None = None
-    """params -> the roles that have no node under these parameters."""
+    """params -> the roles that have no node under these parameters. All others must have one, or the scenario is
+    refused."""
 
     decides: str | Sequence[str] | Callable[[Mapping[str, list[int]]], Collection[int]] | None = None
     """The nodes whose rounds are the run's: a role, several, or a function of {role: nodes} that gives the nodes. None:
     the servers if there are any, else all nodes."""
 
     knows_topology: bool | Callable[[P], bool] = False
-    """True if roles may ask for neighbours, parents, latencies and contacts (`World.neighbours` and its like). A
-    function of the parameters says under which they may."""
+    """True if roles and `check` may ask for neighbours, parents, latencies and contacts (`World.neighbours` and its
+    like). A function of the parameters says under which they may. Each worker is then told the topology: 24 bytes a
+    listed link, and 24 bytes a contact."""
 
     ideal_links: bool = False
     """True if nothing is lost under this scheme: the outages of the scenario are taken out of the network."""
@@ -75,16 +81,18 @@ class Scheme(Generic[P]):
     # ---- what holds of its runs ----
 
     stateless: Sequence[str] = ()
-    """Roles that keep nothing between rounds but `node.state`, and of which all nodes ask for rounds of the same
-    leaders. Their coroutines begin where their nodes enter a round, and are ended while these wait for the next:
-    100,000 of them would take much memory and time."""
+    """Roles that keep nothing between rounds but `node.state` and their streams, and of which all nodes ask for rounds
+    of the same leaders. Their coroutines begin where their nodes enter a round, and are ended while these wait for the
+    next: 100,000 of them would take much memory and time. The code before `node.rounds()` runs again in each round, and
+    must do nothing but ask for rounds."""
 
     lanes: Sequence[str] = (LANE,)
     """The lanes of a node's computations: those of one take turns, those of several go on side by side. A computation
     is on the first, unless `compute(..., lane=...)` names another, such as the link's sending."""
 
     deterministic: bool | Callable[[P], bool] = True
-    """True if a run comes out again value by value. False: the scheme draws randomness of its own, as CKKS does."""
+    """True if a run comes out again value by value. False: the scheme draws randomness that no seed reaches, as CKKS
+    does. A function of the parameters says under which it does not."""
 
     accuracy: AccuracyOf | Literal["none"] | Callable[[P], AccuracyOf] | None = None
     """The kind of `accuracy` (`emul.roles.evaluation.KINDS`); "none": it has none. None: of the global model where a
@@ -106,31 +114,39 @@ class Scheme(Generic[P]):
     be disguised is then refused before a run."""
 
     batches: bool = False
-    """True if messages go with every batch of a local training: `emul explain` then counts a round of one batch."""
+    """True if messages go with every batch of a local training: `emul explain` then counts a round of one batch, and
+    `fuse` does computations called `forward` and `backward` together, too."""
 
     compress: Sequence[Way] = ()
-    """The ways on which `compress` may put a codec: vectors travel there in the clear, one by one."""
+    """The ways on which `compress` of a scenario may put a codec: vectors travel there in the clear, one by one,
+    through `emul.protocols.updates`."""
 
     timeouts: Sequence[str] = ()
     """The fields of `params` that bound how long a role waits, in seconds: `check_scheme` makes every answer late."""
 
     audits: bool = False
-    """True if `params` has `audit: bool`, which makes the roles keep what `emul.record.audit` reads."""
+    """True if `params` has `audit: bool`, which makes the roles keep what `emul recovery` reads
+    (`emul.protocols.audit`)."""
 
     # ---- functions that emul calls ----
 
     honest: Callable[..., Any] | None = None
-    """(task, received messages, node) -> the vector that an honest node sends, or (vector, its cluster). Attackers that
-    know of others compute it again; None: nobody can."""
+    """(task, received, j) -> the vector that an honest node j would send in this round, before noise, masks or codes;
+    or (vector, its cluster) where clients choose among models of clusters. Attackers that know of others compute it
+    again; None: they know their own update only. task: a fresh `node.task` of j. received[Model]: the newest message of
+    that type that the attacker has received in this round. One line where all start from a broadcast model:
+    `return task.local_update(received[Model].parameters)[0]`."""
 
     check: Callable[[P, World], list[str]] | None = None
-    """The mistakes in these parameters in this world: "f = 5: needs n >= 13 clients" is shown at the key `f`."""
+    """The mistakes in these parameters in this world, which is what `node.world` will be: "f = 5: needs n >= 13
+    clients" is shown at the key `f`."""
 
     warn: Callable[[P, World], list[str]] | None = None
     """Warnings for the user before the run, of parameters that are no mistake."""
 
     analysis: Callable[[P, Setting, Realised], Analysis] | None = None
-    """The theory of a run (`emul.roles.analysis`)."""
+    """(params, setting, run) -> the theory of the run, called after it: {name: value}, or {name: (value, measured)} to
+    have it compared. It becomes `analysis` of the summary (`emul.roles.analysis`)."""
 
     example: str = ""
     """A scenario of about a second that runs the scheme: golden logs, conformance and docs are made with it."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.document import read
 from emul.registry import schemes
 from emul.roles import Scheme, Variant
 
@@ -52,7 +53,7 @@ def test_a_misspelt_field_is_an_error() -> None:
 
 
 def test_every_field_that_a_scheme_may_give_is_on_the_page() -> None:
-    page = (ROOT / "docs/writing-a-scheme.md").read_text()
+    page = read(ROOT / "docs/writing-a-scheme.md")
     table = page.split("## Fields of Scheme")[1].split("\n## ")[0]
     filled_in = {"name", "module", "doc", "of"}
     assert [f.name for f in fields(Scheme) if f.name not in filled_in and f"\n| `{f.name}` |" not in table] == []
