@@ -1,6 +1,7 @@
 """The tables of reference, from the code: `python docs/keys.py` writes them.
 
 scenario.md: keys, from comments above the fields of models. writing-a-scheme.md: fields and protocols, from docstrings.
+run-directory.md and studies.md: columns, from the lists that say what tables hold.
 They stand apart as CSV in folders of the pages' names, as long tables do; the built site shows them in their places.
 """
 
@@ -19,9 +20,12 @@ from typing import Any
 
 import emul.protocols
 from emul.learning import solver
+from emul.record import tables
 from emul.registry import attacks
 from emul.roles import Scheme
 from emul.scenario.schema import descriptions, parameters, schema, sections
+from emul.study import done
+from emul.study import tables as study_tables
 
 HERE = Path(__file__).resolve().parent
 FILLED_IN = ("name", "module", "doc", "of")         # of a Scheme, by the registry
@@ -52,7 +56,7 @@ SECTIONS = {
     "sweep": ["SweepRule"], "limits": ["LimitsRule"], "record": ["RecordRule"]}
 
 
-def tables() -> dict[str, list[tuple[str, str, str]]]:
+def of_headings() -> dict[str, list[tuple[str, str, str]]]:
     """Name of a file -> its rows: key, default, what it is. Needed keys come first."""
     models = sections()
     found = {}
@@ -134,15 +138,22 @@ def _protocols() -> Iterator[tuple[str, str]]:
 def write(docs: Path) -> None:
     """Write all tables into folders of these."""
     _save(docs / "scenario", _scenario())
+    _save(docs / "run-directory", _columns(tables.COLUMNS))
+    _save(docs / "studies", _columns({**study_tables.COLUMNS, "done": done.COLUMNS}))
     _save(docs / "writing-a-scheme", {"fields.csv": [("field", "what it is"), *_fields()],
                                       "protocols.csv": [("protocol", "what it has"), *_protocols()]})
+
+
+def _columns(known: Mapping[str, Mapping[str, str]]) -> dict[str, list[tuple[str, ...]]]:
+    return {f"{table}.csv": [("column", "what it is"), *((f"`{name}`", said) for name, said in columns.items())]
+            for table, columns in known.items()}
 
 
 def _scenario() -> dict[str, list[tuple[str, ...]]]:
     task = schema()["properties"]["task"]["properties"]
     wanted: dict[str, list[tuple[str, ...]]] = {
         "solver.csv": _solver(), "data.csv": _task(task["data"]), "declared.csv": _task(task["declared"]), **_attacks()}
-    for name, rows in tables().items():
+    for name, rows in of_headings().items():
         defaults = any(default for _, default, _ in rows)
         wanted[name] = [("key", "default", "what it is") if defaults else ("key", "what it is"),
                         *(row if defaults else (row[0], row[2]) for row in rows)]

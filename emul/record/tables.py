@@ -38,85 +38,92 @@ Timed = Sequence[tuple[int, str, float, int]]                   # (node, label, 
 
 COLUMNS: dict[str, dict[str, str]] = {
     "messages": {                       # one row a copy, in the order of sending
-        "source": "node that sent it",
-        "source_name": "its name",
-        "source_role": "its role",
-        "seq": "number of the copy at its source; (source, seq) is its name in the journal",
-        "target": "node that it is for",
-        "target_name": "its name",
-        "target_role": "its role",
-        "type": "the message's type in the scheme",
-        "round": "the sender's round; 0: outside rounds, or of an unscoped type",
-        "payload_bytes": "the encoded frames, and what the message declares",
-        "declared_bytes": "of these what the scheme has declared and not carried, see emul.message.wire.Declared",
-        "wire_bytes": "all that crossed links: frames, envelope and per-packet overhead, once a hop, the losing hop, "
-                      "one that is under way and what was sent again included; 0 to oneself",
-        "retransmitted_bytes": "of these what reliable links sent again",
-        "hops": "links that it was offered to; 0 to oneself",
-        "sent_ns": "when it was sent",
-        "arrived_ns": "when it was delivered, late, to_ended and rejected included; null: lost or in flight",
-        "fate": "delivered: to the inbox, in time; late: its round was over for the receiver, at the delivery or "
-                "before it was read; lost: on a link, or because its sender or receiver was away; to_ended: the "
-                "receiver had crashed or ended; in_flight: under way when the run ended; rejected: it is not what "
-                "its type or the protocol says, or beyond a limit",
-        "lost_ns": "when its loss became known: when the losing link would have delivered it",
-        "lost_vertex": "where the losing link begins; null unless lost on a link",
-        "lost_next": "where the losing link ends",
-        "unread": "delivered, but still in the inbox when its receiver crashed or ended; what lay in an inbox when "
-                  "the run ended is not marked",
-        "reason": "why it was rejected; null: it was not",
+        "source": "Node that sent it.",
+        "source_name": "Its name.",
+        "source_role": "Its role.",
+        "seq": "The number of the copy at its source; (source, seq) names it in the journal.",
+        "target": "Node that it is for.",
+        "target_name": "Its name.",
+        "target_role": "Its role.",
+        "type": "The message's type in the scheme.",
+        "round": "The sender's round; 0 outside rounds, or of an unscoped type.",
+        "payload_bytes": "Bytes of the encoded frames, and the bytes that the message declares.",
+        "declared_bytes": "The part of these that the scheme declared and did not carry (`Declared`).",
+        "wire_bytes": "Bytes that crossed links: frames, envelope and overhead per packet, once a hop. The losing "
+                      "hop, a hop under way, repetitions, and a hop from which the end of a contact gave the "
+                      "message back are included. 0 to oneself.",
+        "retransmitted_bytes": "The part of these that reliable links sent again, and links with contacts and `gap: "
+                               "again`.",
+        "hops": "Links that it was offered to; 0 to oneself.",
+        "sent_ns": "When it was sent.",
+        "arrived_ns": "When it was delivered, `late`, `to_ended` and `rejected` included; null if lost or in "
+                      "flight.",
+        "fate": "`delivered`: to the inbox in time. `late`: its round was over for the receiver, at the delivery or "
+                "before it was read. `lost`: on a link, or because its sender or receiver was away. `to_ended`: the "
+                "receiver had crashed or ended. `in_flight`: under way when the run ended. `rejected`: it is not "
+                "what its type or the protocol says, or is beyond a limit; waits take it for lost. A message that "
+                "its receiver never reads is `late` once its round is over, so only `lost` tells of losses of the "
+                "network.",
+        "lost_ns": "When its loss became known. This is the time at which the losing link would have delivered it.",
+        "lost_vertex": "The beginning of the losing link; null unless lost on a link.",
+        "lost_next": "Its end.",
+        "unread": "It was delivered, but was still in the inbox when its receiver crashed or ended. Messages that "
+                  "were in an inbox when the run ended are not marked.",
+        "reason": "The reason of its rejection; null: it was not rejected.",
     },
     "rounds": {                         # one row for each round that a deciding node entered
-        "round": "its number, from 1",
-        "node": "the deciding node",
-        "node_name": "its name",
-        "entered_ns": "when it entered",
-        "left_ns": "when it left, or crashed; null: the run ended in this round",
-        "completed": "whether the round was left without a failure of its protocol",
-        "why": "what ended it otherwise: the failure, \"crashed\" or \"run ended\"; empty if completed",
-        "deadline_ended": "whether a wait of the node ended in it because its deadline came",
-        "last_arrival_ns": "the last arrival of a message of this round at the node, in time or late; null: none came",
-        "messages": "copies of this round that were sent, by whichever node",
-        "payload_bytes": "their frames",
-        "wire_bytes": "all that crossed links for them",
+        "round": "Its number, from 1.",
+        "node": "The deciding node.",
+        "node_name": "Its name.",
+        "entered_ns": "When it entered.",
+        "left_ns": "When it left or crashed; null: the run ended in this round.",
+        "completed": "True: the node left it without a failure of its protocol.",
+        "why": "The reason why it was not completed: the failure, `crashed` or `run ended`; else empty.",
+        "deadline_ended": "True: a wait of the node ended in this round because its deadline came.",
+        "last_arrival_ns": "The last arrival of a message of this round at the node, in time or late: how long the "
+                           "node would have had to wait. Null: none came.",
+        "messages": "Copies of this round that were sent, by any node.",
+        "payload_bytes": "Their frames.",
+        "wire_bytes": "All that crossed links for them.",
         # then the observations (accuracy, loss, ...), after an accuracy what it is of (accuracy_of, of
         # `emul.roles.evaluation.KINDS`), then what the role reported; a reported value whose name is taken is called
         # reported_<name>
     },
     "computations": {                   # one row a computation, in the order in which they began
-        "node": "where",
-        "name": "its name",
-        "role": "its role",
-        "label": "the computation's name in the scheme",
-        "round": "the node's round; 0: outside",
-        "start_ns": "when it began",
-        "cost_ns": "the virtual time that it takes whole",
-        "end_ns": "when it ended, or was cut; null: the run ended first",
-        "work": "its size in the scheme's own unit; 0: not said",
-        "finished": "false: cut by a crash, abandoned for a new round, or the run ended first",
-        "declared": "the scheme has stated the cost (cost_s)",
+        "node": "The node.",
+        "name": "Its name.",
+        "role": "Its role.",
+        "label": "The computation's name in the scheme.",
+        "round": "The node's round; 0 outside.",
+        "start_ns": "When it began.",
+        "cost_ns": "The virtual time that it takes whole.",
+        "end_ns": "When it ended or was cut; null: the run ended first.",
+        "work": "Its size in the scheme's own unit; 0: the scheme gave none.",
+        "finished": "False: cut by a crash, abandoned for a new round, or the run ended first.",
+        "declared": "True: the scheme stated the cost.",
     },
     "timings": {                        # real times: these differ from run to run
-        "node": "where",
-        "name": "its name",
-        "role": "its role",
-        "label": "the computation's name in the scheme",
-        "work": "its size in the scheme's own unit",
-        "cpu_ns": "CPU time that it took on this machine",
+        "node": "The node.",
+        "name": "Its name.",
+        "role": "Its role.",
+        "label": "The computation's name in the scheme.",
+        "work": "Its size in the scheme's own unit.",
+        "cpu_ns": "CPU time that it took on this machine.",
     },
     "network": {                        # draws of links: a run can be made on them again, see emul.network.realisation
-        "source": "where the link begins; of compute_ns: the node",
-        "destination": "where it ends; of compute_ns: the label",
-        "what": "what the row tells: lost, first_lost_packet, lost_packet, draw, up, latency_ns, rate_bps, "
-                "background_bps, arrival_bytes, greedy_flows, compute_ns, fault_...",
-        "round": "of the message or the computation",
-        "k": "which message of that round on the link, from 0; which computation of that name at the node; which "
-             "background message",
-        "start_ns": "from when on, for states and faults",
-        "end_ns": "until when a state lasts; null: for ever",
-        "value": "1 or 0, a packet, a probability, ns, bit/s, bytes or flows",
-        "sender": "of lost_packet: the source of the message; of background along a route: where that begins",
-        "receiver": "of lost_packet: its target; of background along a route: where that ends",
+        "source": "The beginning of the link; of half duplex the first of both names. Of `compute_ns`: the node.",
+        "destination": "Its end. Of `compute_ns`: the label.",
+        "what": "The kind of the row: `lost`, `first_lost_packet`, `lost_packet`, `draw`, `up`, `latency_ns`, "
+                "`rate_bps`, `background_bps`, `arrival_bytes`, `greedy_flows`, `compute_ns`, `fault_...`.",
+        "round": "Of the message, 0 outside rounds; of the computation.",
+        "k": "The number of the message in that round on this link, from 0. Of `compute_ns`: the number of the "
+             "computation among those of that label at the node.",
+        "start_ns": "From when on, for states and faults.",
+        "end_ns": "Until when a state lasts; null: for ever.",
+        "value": "1 or 0, a packet, a probability, ns, bit/s, bytes or flows, by the kind.",
+        "sender": "Of `lost_packet`: the source of the message; null in a table by hand: the end of the link. Of "
+                  "background along a route: where that begins.",
+        "receiver": "Of `lost_packet`: its target. Of background along a route: where that ends.",
     },
 }
 

@@ -32,36 +32,39 @@ if TYPE_CHECKING:
     import pandas as pd
 
 AGAIN = {                               # the keys from which a row of any table can be made again
-    "key": "hash of the resolved scenario",
-    "code": "hash of the scheme's code and of what it is built from; empty: not known",
-    "file": "the scenario's file, from a folder that this table is in, or in which that folder is",
-    "sets": "edits of the scenario, as JSON: texts, or `{\"file\": name}`",
-    "plugins": "modules of plug-ins, with blanks between them",
-    "scheme": "the label of its entry",
-    "seed": "the seed",
-    "values": "those of the grid, as JSON",
-    "parameters": "all of the scheme, with those that have their default, as JSON; empty: not known",
+    "key": "Hash of the resolved scenario: of what was asked for. Unlike a cell's it leaves out the version of emul "
+           "and the scheme's file.",
+    "code": "Hash of the scheme's code and of what it is built from; empty: not known. A sweep warns of rows that "
+            "were made with other code. Delete them to have them run again, or ask `emul verify` whether they hold.",
+    "file": "The scenario's file, from a folder that this table is in, or in which that folder is.",
+    "sets": "Edits of the scenario (`--set`, `--set-file`), as JSON: texts, or `{\"file\": name}`.",
+    "plugins": "Modules of `--plugin`, with blanks between them.",
+    "scheme": "The label of its entry.",
+    "seed": "The seed.",
+    "values": "Those of the grid, as JSON.",
+    "parameters": "All of the scheme as JSON, with those that have their default, which may change; empty: not known.",
     **ORIGIN_COLUMNS,
-    "digest": "of journal and models",
+    "digest": "Of journal and models.",
 }
 COLUMNS = {
     **{name: AGAIN[name] for name in ("key", "code", "file", "sets", "plugins")},
-    "scenario": "its name",
+    "scenario": "Its name.",
     **{name: AGAIN[name] for name in ("scheme", "seed", "values", "parameters", *ORIGIN_COLUMNS)},
-    "accuracy": "the last accuracy observed",
-    "best_accuracy": "the highest accuracy observed",
-    "best_five": "mean of the five largest means over clients that no attack has poisoned; empty: one model for all",
-    "best_five_received": "the same of the models that these clients had received, where their scheme tells",
-    "clients_std": "standard deviation over these clients in the last round",
-    "attack_success": "the last share of triggered test samples taken for a backdoor's target",
-    "rounds": "rounds completed",
-    "rounds_failed": "rounds entered that nobody completed",
-    "virtual_s": "virtual seconds",
-    "bytes": "all bytes that crossed links",
+    "accuracy": "The last accuracy observed.",
+    "best_accuracy": "The highest accuracy observed.",
+    "best_five": "Mean of the five largest means over clients that no attack has poisoned; empty: one model for all.",
+    "best_five_received": "The same of the models that these clients had received, if their scheme reports it "
+                          "(`accuracy_received`).",
+    "clients_std": "Standard deviation over these clients in the last round.",
+    "attack_success": "The last share of triggered test samples taken for a backdoor's target.",
+    "rounds": "Rounds completed.",
+    "rounds_failed": "Rounds entered that nobody completed.",
+    "virtual_s": "Virtual seconds.",
+    "bytes": "All bytes that crossed links.",
     "digest": AGAIN["digest"],
-    "real_s": "real seconds that the run took",
-    "means": "means over rounds and nodes of the numbers that were observed and reported, as JSON",
-    "curve": "accuracy by round, the mean over the nodes observed: round:accuracy, with blanks between them",
+    "real_s": "Real seconds that the run took.",
+    "means": "Means over rounds and nodes of all numbers that were observed and reported, as JSON.",
+    "curve": "Accuracy by round, the mean over the nodes observed, `1:0.31 2:0.42`.",
 }
 
 

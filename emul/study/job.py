@@ -188,11 +188,11 @@ def _listen(tasks: queue.SimpleQueue[bytes | None], busy: threading.Event) -> No
 
 ORIGIN = "origin.json"
 ORIGIN_COLUMNS = {
-    "revision": "commit of emul; with + if files of emul had been changed since; ~ before it: the commit that brought "
-                "the row; without a checkout the version",
-    "processor": "name of the processor, and a hash of its features",
-    "torch": "version of torch",
-    "made": "day, UTC",
+    "revision": "The commit of emul that ran it; `+`: its files had been changed; `~`: the commit that brought the "
+                "row, which was made with it or shortly before. Without a checkout the version.",
+    "processor": "Name of the processor, and a hash of its features.",
+    "torch": "Version of torch.",
+    "made": "Day, UTC.",
 }
 
 
