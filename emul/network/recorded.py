@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 from emul.network.linkrecord import Beyond, LinkRecord, PacketRow, Row
-from emul.network.models.background import WholeRates
 from emul.network.models.latency import Latency
 from emul.network.models.loss import Outage, Timed, TracedLoss
-from emul.network.models.profiles import PiecewiseConstant, VaryingRate
-from emul.network.models.residual import CurveProfile, LinkLoad, LoadEntry
+from emul.network.models.profiles import CurveProfile, PiecewiseConstant, VaryingRate
+from emul.network.models.residual import LinkLoad, LoadEntry
 from emul.network.recordedmodels import (
     RecordedDraws,
     RecordedFates,
@@ -87,7 +86,7 @@ class Realisation:
             return entries
         rate = RecordedRate(f"{record.name}, background", record.background, CurveProfile(LinkLoad(entries, None)),
                             self.beyond)
-        return [LoadEntry(RECORDED, WholeRates(rate))]
+        return [LoadEntry(RECORDED, rate)]
 
     @cached_property
     def elastic(self) -> dict[tuple[bool, str, str], Elastic]:

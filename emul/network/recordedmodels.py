@@ -12,8 +12,8 @@ from emul.network.models.chains import PacketChain, RoundChain
 from emul.network.models.latency import Latency
 from emul.network.models.loss import Outage, PerPacket, PerRound, Timed, TracedLoss
 from emul.network.models.outages import Span
+from emul.network.models.pieces import Pieces
 from emul.network.models.profiles import PiecewiseConstant, VaryingRate
-from emul.network.models.steps import StepFunction
 from emul.network.models.timelines import Levels, Timeline
 
 T = TypeVar("T")
@@ -180,7 +180,7 @@ class RecordedStates:
     def __init__(self, record: LinkRecord, base: Timeline | None, beyond: Beyond):
         last = record.states[-1][1]
         repeats = beyond == "repeat" and last is not None
-        self._steps = StepFunction([start for start, _, _ in record.states],
+        self._steps = Pieces([start for start, _, _ in record.states],
                                    [float(not up) for _, _, up in record.states],
                                    last if repeats else None)
         self._end = inf if last is None or repeats else last
@@ -275,7 +275,7 @@ class RecordedRate:
                                "(beyond: error)")
         return self._then
 
-    def rate_at(self, t_ns: int) -> float:
+    def rate_at(self, t_ns: int) -> int:
         """bit/s, as recorded, from the end of the record on as `then`. Raises BeyondRecord."""
         return self._first.rate_at(t_ns) if self._end is None or t_ns < self._end else self._after().rate_at(t_ns)
 

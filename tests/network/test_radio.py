@@ -15,7 +15,7 @@ from emul.network.links.fluid import Fluid
 from emul.network.links.media import MediumHub
 from emul.network.models.churn import Exponential, Fixed
 from emul.network.models.media import MediumSpec
-from emul.network.models.profiles import NEVER
+from emul.network.models.profiles import NEVER, CurveProfile
 from emul.network.models.radio import (
     RATES,
     Attach,
@@ -32,7 +32,6 @@ from emul.network.models.radio import (
     shadowing,
 )
 from emul.network.models.radiofiles import read_places, read_rates, read_walks
-from emul.network.models.residual import CurveProfile
 from emul.network.models.walks import Walk, Waypoints, along, mean_distance, standing, waypoints
 
 S = 10**9

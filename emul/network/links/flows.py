@@ -172,7 +172,7 @@ class FlowLink:
         if bandwidth == "infinite":
             return inf
         profile: Any = self._medium.profile(self.number) if bandwidth == "profile" else bandwidth
-        rate: float = profile.rate_at(now)
+        rate = float(profile.rate_at(now))
         change = profile.next_change(now)
         if change is None or rate * (change - now) >= size_bytes * WORK_PER_BYTE or not hasattr(profile, "finish"):
             return rate

@@ -58,7 +58,7 @@ class TrainQueue:
         """The time of each of `count` packets served from `at` on; on a link that stands still, at its last rate."""
         rate = self.rate_bps
         if self.profile is not None:
-            rate = self.profile.rate_at(int(at))
+            rate = float(self.profile.rate_at(int(at)))
             if not rate or not self.steady(at, at + count * packet_bytes * WORK_PER_BYTE / rate):
                 end = self.profile.finish(ceil(at), ceil(count * packet_bytes))
                 if end < NEVER:

@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import Protocol
 
 from emul.network.models.profiles import NEVER, WORK_PER_BYTE
+from emul.network.models.timelines import Timeline
 
 PAUSED = 1 << 100                   # ns: times from here on stand for "not before the link goes on"
 _STEPS = 1_000_000                  # changes of a timeline that one transmission may span
@@ -27,18 +28,6 @@ class Service(Protocol):
 
     def sent_bytes(self, start_ns: int, now_ns: int) -> Bytes:
         """The bytes that leave in [start, now), exactly, where there is enough to send."""
-        ...
-
-
-class UpTimes(Protocol):
-    """The times at which a link transmits: of an outage with `span: pause`."""
-
-    def up_at(self, t_ns: int) -> bool:
-        """True if the link transmits at `t_ns`."""
-        ...
-
-    def next_change(self, t_ns: int) -> int | None:
-        """The first time after `t_ns` at which that changes; None: never."""
         ...
 
 
@@ -112,7 +101,7 @@ class Gated:
 
     __slots__ = ("_inner", "_timeline")
 
-    def __init__(self, inner: Service, timeline: UpTimes):
+    def __init__(self, inner: Service, timeline: Timeline):
         self._inner = inner
         self._timeline = timeline
 

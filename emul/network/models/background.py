@@ -8,16 +8,16 @@ one has the exact mean of that time, rounded to 1 bit/s.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from emul.base.streams import generator, key64, uniform_at
 from emul.network.models.churn import Law
 from emul.network.models.elastic import MessageLaws
-from emul.network.models.profiles import PiecewiseConstant, VaryingRate
+from emul.network.models.pieces import Pieces, earliest
+from emul.network.models.profiles import PiecewiseConstant, RateCurve
 from emul.network.models.traces import TraceSpec
 
 SINE_STEPS = 144                # of a period, and
@@ -26,18 +26,6 @@ MOST_STEPS = 100_000            # of one period or one ramp
 _NORMAL = NormalDist()
 _HALF = 2.0**-54                # moves a uniform draw off 0
 _MEAN_POINTS = 1000             # quantiles by which the mean of a law cut at 0 and at `most` is estimated
-
-
-class RateCurve(Protocol):
-    """A rate over time, in whole bit/s. Pure: nothing depends on what was asked before."""
-
-    def rate_at(self, t_ns: int) -> int:
-        """bit/s from `t_ns` on."""
-        ...
-
-    def next_change(self, t_ns: int) -> int | None:
-        """The first time after `t_ns` at which the rate may be another one; None: it stays."""
-        ...
 
 
 # ---- laws ----
@@ -249,13 +237,13 @@ def rate_curve(entry: Traffic, seed: int, source: str, destination: str) -> Rate
 def _shape(entry: Traffic, seed: int, source: str, destination: str) -> RateCurve:
     rate = entry.rate
     if isinstance(rate, int):
-        return WholeRates(PiecewiseConstant([0], [rate]))
+        return PiecewiseConstant([0], [rate])
     if isinstance(rate, TraceSpec):
-        return WholeRates(rate.of(seed, source, destination).service())
+        return rate.of(seed, source, destination).service()
     if isinstance(rate, SineRate):
-        return WholeRates(_sine(rate))
+        return _sine(rate)
     if isinstance(rate, RampRate):
-        return WholeRates(_ramp(rate))
+        return _ramp(rate)
     names = (entry.key, source, destination)
     key = key64(seed, "traffic", *names)
     if isinstance(rate, WalkRate):
@@ -308,20 +296,6 @@ def _ramp(rate: RampRate) -> PiecewiseConstant:
     return PiecewiseConstant(times, [*rates, rate.to_bps])
 
 
-class WholeRates:
-    """A profile as a curve."""
-
-    __slots__ = ("_profile", "next_change")
-
-    def __init__(self, profile: VaryingRate):
-        self._profile = profile
-        self.next_change = profile.next_change
-
-    def rate_at(self, t_ns: int) -> int:
-        """As a `RateCurve` says; a profile holds whole rates, and tells them as floats."""
-        return int(self._profile.rate_at(t_ns))
-
-
 class _Within:
     """A curve that begins at a time, and may end: before and after there is nothing."""
 
@@ -345,35 +319,32 @@ class _Within:
         if self._end is not None and t_ns >= self._end:
             return None
         change = self._curve.next_change(t_ns - self._at)
-        if change is None or (self._end is not None and change + self._at > self._end):
-            return self._end
-        return change + self._at
+        return earliest(self._end, None if change is None else change + self._at)
 
 
-class _Renewed:
-    """Stays one after the other, each with its length and its rate. Those that were asked for are kept."""
+class _Renewed(Pieces[int]):
+    """A `RateCurve` of stays one after the other, each with its length and its rate."""
 
-    __slots__ = ("_ends", "_length", "_rate", "_rates")
+    __slots__ = ("_length", "_rate")
 
     def __init__(self, length: Callable[[int], float], rate: Callable[[int], int]):
+        super().__init__([], [])
         self._length = length
         self._rate = rate
-        self._ends: list[int] = []
-        self._rates: list[int] = []
+        self.known_ns = 0
 
-    def _stay(self, t_ns: int) -> int:
-        """The number of the stay that `t_ns` falls into."""
-        ends = self._ends
-        while not ends or ends[-1] <= t_ns:
-            number = len(ends)
-            ends.append((ends[-1] if ends else 0) + max(1, round(self._length(number))))
-            self._rates.append(self._rate(number))
-        return bisect_right(ends, t_ns)
+    def _grow(self) -> None:
+        begin, number = self.known_ns or 0, len(self.times)
+        self.times.append(begin)
+        self.values.append(self._rate(number))
+        self.known_ns = begin + max(1, round(self._length(number)))
 
     def rate_at(self, t_ns: int) -> int:
         """As a `RateCurve` says."""
-        return self._rates[self._stay(t_ns)]
+        return self.values[self.place(t_ns)]
 
     def next_change(self, t_ns: int) -> int | None:
-        """As a `RateCurve` says: the end of the stay."""
-        return self._ends[self._stay(t_ns)]
+        """As a `RateCurve` says: the end of the stay, also where the next one has the same rate, as that of a walk
+        whose law has one value always has."""
+        i = self.place(t_ns) + 1
+        return self.times[i] if i < len(self.times) else self.known_ns

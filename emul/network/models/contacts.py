@@ -73,6 +73,8 @@ class Contacts:
     gap: the fate of what a contact cuts, as in `ContactSpec`.
     """
 
+    # These are pieces, too, but no `PiecewiseConstant`: that would need a piece for each gap and three lists of Python's
+    # integers, four times the memory of a plan of 10^7 contacts. Searches for routes read the same arrays.
     def __init__(self, begins: array[int], ends: array[int], rates_bps: array[int], latencies_ns: array[int],
                  line: int | None = None, gap: Fate = "hold"):
         self.begins = begins
@@ -180,10 +182,10 @@ class Contacts:
         """False if no contact from `t_ns` on is long enough for so many bytes, with those that touch it."""
         return self._most[bisect_right(self.ends, t_ns)] >= size_bytes * WORK_PER_BYTE
 
-    def rate_at(self, t_ns: int) -> float:
+    def rate_at(self, t_ns: int) -> int:
         """As a `VaryingRate` says."""
         i = bisect_right(self.begins, t_ns) - 1
-        return float(self.rates_bps[i]) if i >= 0 and t_ns < self.ends[i] else 0.0
+        return self.rates_bps[i] if i >= 0 and t_ns < self.ends[i] else 0
 
     def next_change(self, t_ns: int) -> int | None:
         """As a `VaryingRate` says: where one contact touches the next at the same rate, that is no change."""

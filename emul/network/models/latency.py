@@ -21,7 +21,7 @@ from emul.base.errors import Problem, ScenarioError
 from emul.base.files import read_text
 from emul.base.streams import key64, uniform_at
 from emul.base.units import LARGEST
-from emul.network.models.steps import StepFunction
+from emul.network.models.pieces import Pieces
 
 Around = Literal["uniform", "normal", "pareto", "paretonormal"]
 AROUND: tuple[str, ...] = get_args(Around)
@@ -120,7 +120,7 @@ class LatencyOverTime:
 
     __slots__ = ("_steps", "least_ns", "mean_ns", "typical_ns")
 
-    def __init__(self, steps: StepFunction):
+    def __init__(self, steps: Pieces[float]):
         self._steps = steps
         self.least_ns = int(min(steps.values))
         self.mean_ns = round(steps.mean())
@@ -422,5 +422,5 @@ def _over_time(spec: LatencyTraceSpec, stamp: tuple[int, int] | None) -> Latency
     known = [(t, float(max(ns, spec.min_ns))) for t, ns in zip(times, values, strict=True)
              if t is not None and ns is not None]
     starts, levels = [t - known[0][0] for t, _ in known], [ns for _, ns in known]
-    return LatencyOverTime(StepFunction(starts[:-1], levels[:-1], starts[-1]) if spec.loop else
-                           StepFunction(starts, levels))
+    return LatencyOverTime(Pieces(starts[:-1], levels[:-1], starts[-1]) if spec.loop else
+                           Pieces(starts, levels))

@@ -26,8 +26,8 @@ from emul.network.models.outages import (
     Span,
     read_trace,
 )
+from emul.network.models.pieces import Pieces
 from emul.network.models.stays import geometric
-from emul.network.models.steps import StepFunction
 from emul.network.models.timelines import ChainSlots, Levels, OnOff, Slots, Timeline
 
 
@@ -181,14 +181,18 @@ class TracedLoss:
 
     timeline = None
 
-    def __init__(self, steps: StepFunction, span: Span, seed: int, src: str, dst: str):
+    def __init__(self, steps: Pieces[float], span: Span, seed: int, src: str, dst: str):
         self.steps = steps
         self.span = span
         self._key = key64(seed, "outage/trace", src, dst)
 
     def lost(self, start_ns: int, end_ns: int, round: int, k: int, packets: int) -> bool:
         """True if its draw lies below the probability at `start_ns`; span any_slot: the largest in [start, end)."""
-        p = self.steps.most(start_ns, end_ns) if self.span == "any_slot" else self.steps.value_at(start_ns)
+        p = self.steps.value_at(start_ns)
+        change = self.steps.next_change(start_ns) if self.span == "any_slot" else None
+        while change is not None and change < end_ns and p < 1:
+            p = max(p, self.steps.value_at(change))
+            change = self.steps.next_change(change)
         return self.draw(round, k) < p
 
     def draw(self, round: int, k: int) -> float:

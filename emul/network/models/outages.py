@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias, TypeGuard, get_args
 
 from emul.base import tables
 from emul.base.errors import ScenarioError
-from emul.network.models.steps import StepFunction
+from emul.network.models.pieces import Pieces
 
 OutageUnit = Literal["message", "packet", "round", "slot"]
 Span = Literal["at_start", "any_slot", "pause"]
@@ -175,7 +175,7 @@ def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def read_trace(file: Path, loop: bool) -> StepFunction:
+def read_trace(file: Path, loop: bool) -> Pieces[float]:
     """The probability of loss over time in a CSV file with the columns t and up (0 or 1), or t and loss.
 
     Raises ScenarioError: no such file, a value that is none, times that do not ascend from 0, with line and column.
@@ -184,7 +184,7 @@ def read_trace(file: Path, loop: bool) -> StepFunction:
 
 
 @lru_cache(maxsize=256)
-def _read_trace(file: Path, loop: bool, stamp: tuple[int, int] | None) -> StepFunction:
+def _read_trace(file: Path, loop: bool, stamp: tuple[int, int] | None) -> Pieces[float]:
     # once for all the links that a rule matches; a file that has changed is read again
     found = tables.read(file, ("t=s", "up"), ("t=s", "loss"))
     times = found.durations("t")
@@ -194,7 +194,7 @@ def _read_trace(file: Path, loop: bool, stamp: tuple[int, int] | None) -> StepFu
         found.problem(found.rows[0][0], "", "1 row", "expected two or more: with loop the last row says where it ends")
     found.check()
     known, levels = [n for n in times if n is not None], [v for v in values if v is not None]
-    return StepFunction(known[:-1], levels[:-1], known[-1]) if loop else StepFunction(known, levels)
+    return Pieces(known[:-1], levels[:-1], known[-1]) if loop else Pieces(known, levels)
 
 
 def _up(text: str) -> float:

@@ -1,8 +1,9 @@
 """Rates that vary in time: services that a link asks when what it sends has left.
 
-A `PiecewiseConstant` holds a rate until the next change; it repeats, or its last rate holds for ever. Work is counted
-in bit ns/s, an integer (8e9 of them are a byte), cumulated at every change and searched by bisection: what has left
-by a time, and when a size has left, are exact.
+A `PiecewiseConstant` holds a rate until the next change; it repeats, or its last rate holds for ever. A `CurveProfile`
+does the same for a rate that is made of others, whose changes nobody knows beforehand. Work is counted in bit ns/s, an
+integer (8e9 of them are a byte), cumulated at every change and searched by bisection: what has left by a time, and when
+a size has left, are exact.
 """
 
 from __future__ import annotations
@@ -15,24 +16,32 @@ from itertools import pairwise
 from typing import Protocol
 
 from emul.base.units import END_OF_TIME
+from emul.network.models.pieces import Pieces
 
 NEVER = END_OF_TIME                 # ns: a time that does not come
 WORK_PER_BYTE = 8 * 10**9           # bits a byte times ns a second: bytes * this / (bit/s) is a time in ns
 OPPORTUNITY_BYTES = 1500            # of a line of a Mahimahi trace
+# A curve that so many changes of its parts leave as it is counts as one that stays: else a link that is always full
+# would be asked for ever when it has sent a message.
+MOST_UNCHANGED = 1_000_000
 _MS = 10**6
 _RATE = OPPORTUNITY_BYTES * 8 * 1000        # bit/s: one opportunity a millisecond
 
 
-class VaryingRate(Protocol):
-    """A rate that varies in time, as a link asks for it. Pure: nothing depends on what was asked before."""
+class RateCurve(Protocol):
+    """A rate over time, in whole bit/s. Pure: nothing depends on what was asked before."""
 
-    def rate_at(self, t_ns: int) -> float:
+    def rate_at(self, t_ns: int) -> int:
         """bit/s at a time."""
         ...
 
     def next_change(self, t_ns: int) -> int | None:
-        """The first time after `t_ns` at which the rate is another one; None: it stays."""
+        """The first time after `t_ns` at which the rate may be another one; None: it stays."""
         ...
+
+
+class VaryingRate(RateCurve, Protocol):
+    """A rate that varies in time, as a link asks for it."""
 
     def finish(self, start_ns: int, size_bytes: int | Fraction) -> int:
         """The time when the last of `size_bytes` has left that begin at `start_ns`, rounded up to ns; NEVER if it never
@@ -44,12 +53,10 @@ class VaryingRate(Protocol):
         ...
 
 
-class PiecewiseConstant:
-    """`rates_bps[i]` from `times_ns[i]` on, times ascending from 0. The last holds; or, with `period_ns`, what lies in
-    [repeat_from_ns, repeat_from_ns + period_ns) comes again and again. Rates are whole numbers of bit/s, 0 or more.
-    """
+class PiecewiseConstant(Pieces[int]):
+    """A `VaryingRate` of given pieces, as `Pieces` says: whole numbers of bit/s, 0 or more."""
 
-    __slots__ = ("_end", "_lap", "_period", "_rates", "_repeat", "_times", "_work")
+    __slots__ = ("_of_lap", "_work")
 
     def __init__(self, times_ns: Sequence[int], rates_bps: Sequence[int], period_ns: int | None = None,
                  repeat_from_ns: int = 0):
@@ -57,70 +64,51 @@ class PiecewiseConstant:
             raise ValueError("expected times that ascend from 0")
         if len(times_ns) != len(rates_bps) or min(rates_bps) < 0:
             raise ValueError("expected a rate of 0 bit/s or more for every time")
-        self._period = period_ns or 0           # 0: none
-        self._repeat = repeat_from_ns
-        self._end = repeat_from_ns + self._period
-        kept = [i for i in range(len(times_ns)) if not self._period or times_ns[i] < self._end]
+        end = repeat_from_ns + (period_ns or 0)
+        kept = [i for i in range(len(times_ns)) if not period_ns or times_ns[i] < end]
         kept = [i for i in kept if i == 0 or rates_bps[i] != rates_bps[i - 1]]
-        self._times = [times_ns[i] for i in kept]
-        self._rates = [rates_bps[i] for i in kept]
-        self._work = [0]
-        for i, (begin, end) in enumerate(pairwise(self._times)):
-            self._work.append(self._work[-1] + self._rates[i] * (end - begin))
-        self._lap = 0                           # work of one period
-        if self._period:
-            self._lap = self._at(self._end) - self._at(self._repeat)
+        super().__init__([times_ns[i] for i in kept], [rates_bps[i] for i in kept], period_ns or None, repeat_from_ns)
+        self._work = [0]                        # that could have left before each piece
+        for i, (begin, until) in enumerate(pairwise(self.times)):
+            self._work.append(self._work[-1] + self.values[i] * (until - begin))
+        self._of_lap = self._work_in(end) - self._work_in(repeat_from_ns) if period_ns else 0
 
-    def _at(self, t_ns: int) -> int:
-        i = bisect_right(self._times, t_ns) - 1
-        return self._work[i] + self._rates[i] * (t_ns - self._times[i])
-
-    def _fold(self, t_ns: int) -> tuple[int, int]:
-        """(the same place in the first round of the repeated stretch, periods after it)."""
-        if not self._period or t_ns < self._end:
-            return t_ns, 0
-        laps, rest = divmod(t_ns - self._repeat, self._period)
-        return self._repeat + rest, laps
+    def _work_in(self, t_ns: int) -> int:
+        """The work until a time of the first lap."""
+        i = bisect_right(self.times, t_ns) - 1
+        return self._work[i] + self.values[i] * (t_ns - self.times[i])
 
     def work_at(self, t_ns: int) -> int:
         """The work that could have left from 0 to `t_ns`, in bit ns/s."""
-        t_ns, laps = self._fold(t_ns)
-        return self._at(t_ns) + laps * self._lap
+        while self.known_ns is not None and self.known_ns <= t_ns:
+            self._grow()
+        t_ns, laps = self._lap(t_ns)
+        return self._work_in(t_ns) + laps * self._of_lap
 
     def time_of(self, work: int | Fraction) -> int:
         """The first whole ns by which `work` could have left; NEVER if it never can."""
         if work <= 0:
             return 0
+        while (self.known_ns is not None
+               and self._work[-1] + self.values[-1] * (self.known_ns - self.times[-1]) < work):
+            self._grow()
         shift = 0
-        if self._period:
-            most = self._at(self._end)
+        if self.period_ns is not None:
+            most = self._work_in(self.repeat_from_ns + self.period_ns)
             if work > most:
-                if not self._lap:
+                if not self._of_lap:
                     return NEVER
-                laps = -((most - work) // self._lap)        # ceil
-                work -= laps * self._lap
-                shift = laps * self._period
+                laps = -((most - work) // self._of_lap)     # ceil
+                work -= laps * self._of_lap
+                shift = laps * self.period_ns
         i = bisect_left(self._work, work) - 1
-        if not self._rates[i]:                              # the last one: the others are followed by more work
+        if not self.values[i]:                              # the last one: the others are followed by more work
             return NEVER
-        return shift + self._times[i] - int((self._work[i] - work) // self._rates[i])
+        return min(NEVER, shift + self.times[i] - int((self._work[i] - work) // self.values[i]))
 
-    def rate_at(self, t_ns: int) -> float:
-        return float(self._rates[bisect_right(self._times, self._fold(t_ns)[0]) - 1])
-
-    def next_change(self, t_ns: int) -> int | None:
-        """As a `VaryingRate` says: where a lap begins with the rate that the last one ended with, that is no change."""
-        here, laps = self._fold(t_ns)
-        i = bisect_right(self._times, here)
-        shift = laps * self._period
-        if i < len(self._times):
-            return self._times[i] + shift
-        if not self._period:
-            return None
-        first = bisect_right(self._times, self._repeat)     # the first change inside the repeated stretch
-        if self._rates[first - 1] != self._rates[-1]:
-            return self._end + shift
-        return self._times[first] + shift + self._period if first < len(self._times) else None
+    def rate_at(self, t_ns: int) -> int:
+        """As a `RateCurve` says."""
+        return self.values[self.place(t_ns)]
 
     def finish(self, start_ns: int, size_bytes: int | Fraction) -> int:
         """As a `VaryingRate` says; what has no bytes leaves at once."""
@@ -129,12 +117,40 @@ class PiecewiseConstant:
         return self.time_of(self.work_at(start_ns) + size_bytes * WORK_PER_BYTE)
 
     def sent_bytes(self, start_ns: int, now_ns: int) -> Fraction:
+        """As a `VaryingRate` says."""
         return Fraction(self.work_at(now_ns) - self.work_at(start_ns), WORK_PER_BYTE)
 
     @property
     def mean_bps(self) -> float:
         """Of the repeated stretch; of one whose last rate holds, that rate."""
-        return self._lap / self._period if self._period else float(self._rates[-1])
+        return self._of_lap / self.period_ns if self.period_ns is not None else float(self.values[-1])
+
+
+class CurveProfile(PiecewiseConstant):
+    """Any curve as a `VaryingRate`: its pieces are found as far as they are asked for, and kept, 100 B each."""
+
+    __slots__ = ("_curve", "_unchanged")
+
+    def __init__(self, curve: RateCurve):
+        super().__init__([0], [curve.rate_at(0)])
+        self._curve = curve
+        self._unchanged = 0
+        self.known_ns = curve.next_change(0)
+
+    def _grow(self) -> None:
+        at = self.known_ns
+        assert at is not None
+        rate = self._curve.rate_at(at)
+        self.known_ns = self._curve.next_change(at)
+        if rate == self.values[-1]:
+            self._unchanged += 1
+            if self._unchanged >= MOST_UNCHANGED:
+                self.known_ns = None
+            return
+        self._unchanged = 0
+        self._work.append(self._work[-1] + self.values[-1] * (at - self.times[-1]))
+        self.times.append(at)
+        self.values.append(rate)
 
 
 def opportunities(stamps_ms: Sequence[int]) -> PiecewiseConstant:

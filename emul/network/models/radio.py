@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -22,8 +21,8 @@ from typing import Literal, get_args
 
 from emul.base.names import matches
 from emul.base.streams import key64, uniform_at
-from emul.network.models.profiles import VaryingRate
-from emul.network.models.residual import CurveProfile, earlier
+from emul.network.models.pieces import Pieces, earliest
+from emul.network.models.profiles import CurveProfile, VaryingRate
 from emul.network.models.walks import Stretch, Walk, Waypoints, along, standing, waypoints
 
 # (least dBm, bit/s), ascending: IEEE 802.11ax-2021, HE MCS 0 to 11 of one stream in 20 MHz, guard interval of 0.8 us
@@ -156,48 +155,42 @@ def roots(a: float, b: float, c: float) -> list[float]:
     return sorted([q / c] if q == 0 else [q / c, a / q])
 
 
-class _Grown(ABC):
+class _Grown(Pieces[int], ABC):
     """Values that hold from times on, found stretch by stretch of a walk as far as they are asked for."""
 
-    __slots__ = ("_ends", "_number", "_walk", "times", "values")
+    __slots__ = ("_number", "_walk")
 
     def __init__(self, walk: Walk):
+        super().__init__([], [])
         self._walk = walk
         self._number = 0                # stretches that have been looked at
-        self._ends = 0                  # of the last of them
-        self.times: list[int] = []
-        self.values: list[int] = []
+        self.known_ns = 0               # the end of the last of them
 
     @abstractmethod
     def _changes(self, stretch: Stretch) -> Iterable[tuple[int, int]]:
         """(time, value) of a stretch, in order, the first at its beginning."""
 
-    def _grow(self) -> bool:
+    def _grow(self) -> None:
         stretch = self._walk.stretch(self._number)
         if stretch is None:
-            return False
+            self.known_ns = None
+            return
         self._number += 1
-        self._ends = stretch.end_ns
+        self.known_ns = stretch.end_ns
         for time, value in self._changes(stretch):
             if self.times and self.times[-1] == time:
                 self.values[-1] = value
             elif not self.values or self.values[-1] != value:
                 self.times.append(time)
                 self.values.append(value)
-        return True
-
-    def place(self, t_ns: int) -> int:
-        """The number of the value that holds at a time."""
-        while self._ends <= t_ns and self._grow():
-            pass
-        return bisect_right(self.times, t_ns) - 1
 
     def next_change(self, t_ns: int) -> int | None:
-        """The first time after `t_ns` at which the value may be another one; None: not in MOST_STRETCHES stretches."""
+        """The first time after `t_ns` at which the value may be another one; None: not in MOST_STRETCHES stretches,
+        as of a node that walks for ever where one rate holds."""
         i = self.place(t_ns) + 1
         last = self._number + MOST_STRETCHES
-        while i == len(self.times) and self._number < last and self._grow():
-            pass
+        while i == len(self.times) and self._number < last and self.known_ns is not None:
+            self._grow()
         return self.times[i] if i < len(self.times) else None
 
 
@@ -301,7 +294,7 @@ class AttachedTimeline:
     def next_change(self, t_ns: int) -> int | None:
         """The first time after `t_ns` at which `up_at` may be another; None: never."""
         opens = self._opens(t_ns)
-        return earlier(self._attached.next_change(t_ns), opens if opens is not None and opens > t_ns else None)
+        return earliest(self._attached.next_change(t_ns), opens if opens is not None and opens > t_ns else None)
 
 
 class LinkCurve:
@@ -319,7 +312,7 @@ class LinkCurve:
 
     def next_change(self, t_ns: int) -> int | None:
         """As of a `RateCurve`."""
-        return earlier(self._rates.next_change(t_ns), None if self.up is None else self.up.next_change(t_ns))
+        return earliest(self._rates.next_change(t_ns), None if self.up is None else self.up.next_change(t_ns))
 
 
 class RoamingCurve:
@@ -352,9 +345,8 @@ class RoamingCurve:
     def next_change(self, t_ns: int) -> int | None:
         """As of a `RateCurve`: also where the place becomes another one, and the rate does not."""
         opens = self._opens(t_ns)
-        found = [self._rates[self.place_at(t_ns)].next_change(t_ns), self._attached.next_change(t_ns),
-                 opens if opens > t_ns else None]
-        return min((at for at in found if at is not None), default=None)
+        return earliest(self._rates[self.place_at(t_ns)].next_change(t_ns), self._attached.next_change(t_ns),
+                        opens if opens > t_ns else None)
 
 
 class RoamingRate:
@@ -366,13 +358,13 @@ class RoamingRate:
         self._rate = rate
         self._curve = curve
 
-    def rate_at(self, t_ns: int) -> float:
+    def rate_at(self, t_ns: int) -> int:
         """bit/s from `t_ns` on."""
         return self._rate.rate_at(t_ns)
 
     def next_change(self, t_ns: int) -> int | None:
         """The first time after `t_ns` at which rate or place may be another."""
-        return earlier(self._rate.next_change(t_ns), self._curve.next_place(t_ns))
+        return earliest(self._rate.next_change(t_ns), self._curve.next_place(t_ns))
 
 
 class Radio:

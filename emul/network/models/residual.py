@@ -6,127 +6,50 @@ excess over the link's rate c is dropped and leaves no backlog.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
 from emul.network.linkrecord import BeyondRecord
-from emul.network.models.background import RateCurve
-from emul.network.models.profiles import NEVER, WORK_PER_BYTE, PiecewiseConstant, VaryingRate
-
-# A rate that so many changes of its parts leave as it is counts as one that stays: else a link that is always full
-# would be asked for ever when it has sent a message.
-MOST_UNCHANGED = 1_000_000
+from emul.network.models.pieces import earliest
+from emul.network.models.profiles import WORK_PER_BYTE, CurveProfile, PiecewiseConstant, RateCurve, VaryingRate
 
 Own = VaryingRate | int | float | None          # the rate of a link itself; None: infinite
 
 
-class Residual:
-    """A `VaryingRate`: what `load` leaves of a link's `own` rate. Pieces are found as far as they are asked for, and
-    kept: 100 B each.
+class _Left:
+    """A `RateCurve`: what `load` leaves of a link's `own` rate."""
 
-    Work is counted in bit ns/s, exactly, as `PiecewiseConstant` does it.
-    """
-
-    __slots__ = ("_load", "_next", "_own", "_rates", "_times", "_unchanged", "_work")
+    __slots__ = ("_load", "_own")
 
     def __init__(self, own: VaryingRate, load: RateCurve):
         self._own = own
         self._load = load
-        self._times: list[int] = [0]
-        self._rates: list[int] = [self._left(0)]
-        self._work: list[int] = [0]                     # up to each of the times
-        self._next = self._change(0)                    # the end of what is known; None: the last rate stays
-        self._unchanged = 0
 
-    def _left(self, t_ns: int) -> int:
-        return max(0, int(self._own.rate_at(t_ns)) - self._load.rate_at(t_ns))
+    def rate_at(self, t_ns: int) -> int:
+        return max(0, self._own.rate_at(t_ns) - self._load.rate_at(t_ns))
 
-    def _change(self, t_ns: int) -> int | None:
+    def next_change(self, t_ns: int) -> int | None:
         own = self._own.next_change(t_ns)
         if own is None and self._own.rate_at(t_ns) == 0:    # as after the last contact: no load changes that any more
             return None
-        return earlier(own, self._load.next_change(t_ns))
-
-    def _extend(self) -> None:
-        """Find one more piece, behind what is known."""
-        at = self._next
-        assert at is not None
-        rate = self._left(at)
-        self._next = self._change(at)
-        if rate == self._rates[-1]:
-            self._unchanged += 1
-            if self._unchanged >= MOST_UNCHANGED:
-                self._next = None
-            return
-        self._unchanged = 0
-        self._work.append(self._work[-1] + self._rates[-1] * (at - self._times[-1]))
-        self._times.append(at)
-        self._rates.append(rate)
-
-    def _reach(self, t_ns: int) -> None:
-        while self._next is not None and self._next <= t_ns:
-            self._extend()
-
-    def _work_at(self, t_ns: int) -> int:
-        self._reach(t_ns)
-        i = bisect_right(self._times, t_ns) - 1
-        return self._work[i] + self._rates[i] * (t_ns - self._times[i])
-
-    def rate_at(self, t_ns: int) -> float:
-        """As a `VaryingRate` says."""
-        self._reach(t_ns)
-        return float(self._rates[bisect_right(self._times, t_ns) - 1])
-
-    def next_change(self, t_ns: int) -> int | None:
-        """As a `VaryingRate` says."""
-        self._reach(t_ns)
-        i = bisect_right(self._times, t_ns)
-        while i == len(self._times):
-            if self._next is None:
-                return None
-            try:
-                self._extend()
-            except BeyondRecord:                        # as of `RecordedRate`: there the record ends
-                return self._next
-        return self._times[i]
-
-    def finish(self, start_ns: int, size_bytes: int | Fraction) -> int:
-        """As a `VaryingRate` says; what has no bytes leaves at once."""
-        if size_bytes <= 0:
-            return start_ns
-        work = self._work_at(start_ns) + size_bytes * WORK_PER_BYTE
-        while self._next is not None and self._work[-1] + self._rates[-1] * (self._next - self._times[-1]) < work:
-            self._extend()
-        i = bisect_left(self._work, work) - 1
-        if not self._rates[i]:                          # the last one: the others are followed by more work
-            return NEVER
-        return min(NEVER, self._times[i] - int((self._work[i] - work) // self._rates[i]))
-
-    def sent_bytes(self, start_ns: int, now_ns: int) -> Fraction:
-        """As a `VaryingRate` says."""
-        return Fraction(self._work_at(now_ns) - self._work_at(start_ns), WORK_PER_BYTE)
+        return earliest(own, self._load.next_change(t_ns))
 
 
-class CurveProfile(Residual):
-    """A curve as a `VaryingRate`: the residual with the parts exchanged."""
+class Residual(CurveProfile):
+    """A `VaryingRate`: what `load` leaves of a link's `own` rate."""
 
     __slots__ = ()
 
-    def __init__(self, curve: RateCurve):
-        super().__init__(PiecewiseConstant([0], [0]), curve)
+    def __init__(self, own: VaryingRate, load: RateCurve):
+        super().__init__(_Left(own, load))
 
-    def _left(self, t_ns: int) -> int:
-        return self._load.rate_at(t_ns)
-
-    def _change(self, t_ns: int) -> int | None:
-        return self._load.next_change(t_ns)
-
-
-def earlier(a: int | None, b: int | None) -> int | None:
-    """The earlier of two times; None: never."""
-    return b if a is None else a if b is None else min(a, b)
+    def next_change(self, t_ns: int) -> int | None:
+        """As a `VaryingRate` says."""
+        self.place(t_ns)
+        try:
+            return super().next_change(t_ns)
+        except BeyondRecord:                        # as of `RecordedRate`: there the record ends
+            return self.known_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +91,7 @@ class LinkLoad:
 
     def next_change(self, t_ns: int) -> int | None:
         """As a `RateCurve` says."""
-        return min((at for one in self.entries if (at := one.curve.next_change(t_ns)) is not None), default=None)
+        return earliest(*(one.curve.next_change(t_ns) for one in self.entries))
 
     def residual(self, own: Own | str) -> Residual | None:
         """The rate that is left of `own`; "profile": of the rate as built; None: of an infinite one, all of it."""
@@ -195,9 +118,9 @@ class LinkLoad:
             varying = varying_rate(0 if down else own)
             t: int | None = begin
             while t is not None and t < end:
-                change = earlier(self.next_change(t), None if varying is None else varying.next_change(t))
+                change = earliest(self.next_change(t), None if varying is None else varying.next_change(t))
                 until = end if change is None else min(end, change)
-                self._add(t, until, None if varying is None else int(varying.rate_at(t)), offered, dropped)
+                self._add(t, until, None if varying is None else varying.rate_at(t), offered, dropped)
                 t = until
         found = []
         for one, work, lost in zip(self.entries, offered, dropped, strict=True):
@@ -246,7 +169,4 @@ class TimeLeft:
 
     def next_change(self, t_ns: int) -> int | None:
         """The first time after `t_ns` at which the share may be another one; None: never."""
-        found = None
-        for load, own, _ in self._loads:
-            found = earlier(found, earlier(load.next_change(t_ns), own.next_change(t_ns)))
-        return found
+        return earliest(*(part.next_change(t_ns) for load, own, _ in self._loads for part in (load, own)))

@@ -1,7 +1,7 @@
 """States of a link that change with virtual time: up or down, as pure functions of names and time.
 
 A timeline answers `up_at(t)` and `next_change(t)`. Slots draw each slot of virtual time alone; `OnOff` and `ChainSlots`
-alternate between two states (`stays`); `Levels` come from a trace (`steps`). Nothing depends on what was asked before.
+alternate between two states (`stays`); `Levels` come from a trace (`pieces`). Nothing depends on what was asked before.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Protocol
 import numpy as np
 
 from emul.base.streams import uniform_at, uniforms_at
+from emul.network.models.pieces import Pieces
 from emul.network.models.stays import ExponentialStays, Stays, drawn
-from emul.network.models.steps import StepFunction
 
 _HORIZON = 1 << 26          # slots: a change farther away than this counts as none
 
@@ -133,11 +133,11 @@ def first_slot(key: int, p: float, begin: int, end: int | None, down: bool) -> i
 
 
 class Levels:
-    """A timeline out of `StepFunction` of 0 and 1: down where the value is 1."""
+    """A timeline out of `Pieces` of 0 and 1: down where the value is 1."""
 
     __slots__ = ("steps",)
 
-    def __init__(self, steps: StepFunction):
+    def __init__(self, steps: Pieces[float]):
         self.steps = steps
 
     def up_at(self, t_ns: int) -> bool:

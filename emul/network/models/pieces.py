@@ -1,0 +1,89 @@
+"""Values over virtual time that are constant by pieces: rates, latencies, states, places.
+
+`Pieces` is the one that holds such values; `emul.network.models.profiles` adds to it what a rate has beside: how much
+leaves by a time, and when so much has left. Whatever is made of others (a sum of traffic, the rate that is left) says
+its value at a time and the `earliest` next change of its parts; what is asked often is kept in pieces again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Generic, TypeVar
+
+V = TypeVar("V", int, float)
+
+
+class Pieces(Generic[V]):
+    """`values[i]` from `times[i]` (ns) on; times ascend from 0. The last value stays; or, with `period_ns`, what lies
+    in [repeat_from_ns, repeat_from_ns + period_ns) comes again and again.
+
+    A subclass may begin with fewer, or with none: `known_ns` is then where they end (None: the last stays), and `_grow`
+    finds the next ones when somebody asks. They are kept, so that nothing depends on what was asked before.
+    """
+
+    __slots__ = ("_first", "known_ns", "period_ns", "repeat_from_ns", "times", "values")
+
+    def __init__(self, times: list[int], values: list[V], period_ns: int | None = None, repeat_from_ns: int = 0):
+        self.times = times
+        self.values = values
+        self.period_ns = period_ns
+        self.repeat_from_ns = repeat_from_ns
+        self.known_ns: int | None = None
+        self._first = bisect_right(times, repeat_from_ns) - 1       # the piece that a lap begins in
+
+    def _grow(self) -> None:
+        """Find what comes at `known_ns`, and move that on."""
+        raise NotImplementedError
+
+    def _lap(self, t_ns: int) -> tuple[int, int]:
+        """(the same place in the first lap, the laps after that one)."""
+        if self.period_ns is None or t_ns < self.repeat_from_ns + self.period_ns:
+            return t_ns, 0
+        laps, rest = divmod(t_ns - self.repeat_from_ns, self.period_ns)
+        return self.repeat_from_ns + rest, laps
+
+    def place(self, t_ns: int) -> int:
+        """The number of the piece that `t_ns` falls into."""
+        while self.known_ns is not None and self.known_ns <= t_ns:
+            self._grow()
+        if self.period_ns is not None:
+            t_ns, _ = self._lap(t_ns)
+        return bisect_right(self.times, t_ns) - 1
+
+    def value_at(self, t_ns: int) -> V:
+        """The value at `t_ns` (>= 0)."""
+        return self.values[self.place(t_ns)]
+
+    def next_change(self, t_ns: int) -> int | None:
+        """The first time after `t_ns` with another value; None: never. Where a lap begins with the value that the one
+        before ended with, that is no change."""
+        i, times, values = self.place(t_ns), self.times, self.values
+        value, begin = values[i], 0 if self.period_ns is None else t_ns - self._lap(t_ns)[0]
+        turns = 0
+        while turns < 2:                            # after a whole lap of one value nothing else can come
+            if i + 1 < len(times):
+                i += 1
+                if values[i] != value:
+                    return begin + times[i]
+            elif self.known_ns is not None:
+                self._grow()
+            elif self.period_ns is None:
+                return None
+            else:
+                i, begin, turns = self._first, begin + self.period_ns, turns + 1
+                if values[i] != value:
+                    return begin + self.repeat_from_ns
+        return None
+
+    def mean(self) -> float:
+        """Over one period, or from 0 to the last time given, whose value then counts only if it is the only one."""
+        ends = [*self.times[1:], self.times[-1] if self.period_ns is None else self.period_ns]
+        total = ends[-1]
+        if not total:
+            return self.values[-1]
+        return sum(v * (end - begin) for v, begin, end in zip(self.values, self.times, ends, strict=True)) / total
+
+
+def earliest(*times: int | None) -> int | None:
+    """The earliest of several times; None: never."""
+    return min((t for t in times if t is not None), default=None)
