@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, pairwise
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from emul.base.errors import NetworkError
 from emul.base.names import listed
@@ -20,6 +20,8 @@ from emul.network.rules import LinkParameters, LinkRule, Resolver
 
 _LOOKED_AT = 2_000          # links, or pairs of vertices, of one entry that checks look at
 _EXAMPLES = 3
+Pair: TypeAlias = tuple[int, int]
+Named: TypeAlias = tuple[Pair, int, Traffic]        # a link or the ends of a route, the number of an entry, the entry
 
 
 class RoutedNetwork(Protocol):
@@ -86,52 +88,49 @@ class Background:
         # of most vertices nothing is said: a star of 100,000 clients with one loaded link keeps one mask
         self._sources = {v: mask for v, mask in enumerate(resolver.source_masks) if mask}
         self._destinations = {v: mask for v, mask in enumerate(resolver.destination_masks) if mask}
-        self._of_flows: dict[tuple[int, int], list[LoadEntry]] | None = None       # link -> flows that cross it
+        self._crossing: dict[Pair, list[Named]] | None = None
+        self._along: dict[tuple[Pair, int], LoadEntry] = {}         # one curve for all links of a route: it keeps stays
+
+    def listed(self, u: int, v: int) -> list[Named]:
+        """The entries that name this link, in this direction, in their order."""
+        mask = self._sources.get(u, 0) & self._destinations.get(v, 0)
+        return [((u, v), self._of_bit[bit], entry) for bit in range(mask.bit_length())
+                if mask >> bit & 1 and (entry := self._entries[self._of_bit[bit]]).link is not None]
+
+    def routed(self) -> Iterator[Named]:
+        """The entries that name routes, once for each two vertices."""
+        return ((ends, number, self._entries[number]) for bit, number in enumerate(self._of_bit)
+                if self._entries[number].flow is not None for ends in self._pairs(bit))
+
+    def crossing(self, u: int, v: int) -> list[Named]:
+        """Those of `routed` whose route leads over this link. Raises NetworkError where one has no way."""
+        if self._crossing is None:
+            self._crossing = {}
+            for one in self.routed():
+                for link in pairwise(self._network.route(*one[0])):
+                    self._crossing.setdefault(link, []).append(one)
+        return self._crossing.get((u, v), [])
 
     def on_link(self, u: int, v: int) -> list[LoadEntry]:
-        """The traffic in this direction of a link, in the order of the entries, flows last."""
-        if self._of_flows is None:
-            self._of_flows = self._flows()
-        mask = self._sources.get(u, 0) & self._destinations.get(v, 0)
-        found = []
-        for bit in range(mask.bit_length()):
-            entry = self._entries[self._of_bit[bit]]
-            if mask >> bit & 1 and entry.link is not None and not is_nothing(entry.rate):
-                found.append(self._one(entry, u, v))
-        return found + self._of_flows.get((u, v), [])
+        """The rates in this direction of a link, in the order of the entries, those along routes last."""
+        found = [self._rate(one) for one in self.listed(u, v) if not is_nothing(one[2].rate)]
+        for one in self.crossing(u, v):
+            if not is_nothing(one[2].rate):
+                if one[:2] not in self._along:
+                    self._along[one[:2]] = self._rate(one)
+                found.append(self._along[one[:2]])
+        return found
 
-    def _one(self, entry: Traffic, u: int, v: int) -> LoadEntry:
+    def _rate(self, one: Named) -> LoadEntry:
+        (u, v), _, entry = one
         names = self._network.names
         return LoadEntry(label(entry), rate_curve(entry, self._seed, names[u], names[v]), mean_bps(entry.rate))
 
-    def _flows(self) -> dict[tuple[int, int], list[LoadEntry]]:
-        found: dict[tuple[int, int], list[LoadEntry]] = {}
-        for bit, number in enumerate(self._of_bit):
-            entry = self._entries[number]
-            for u, v in () if entry.flow is None or is_nothing(entry.rate) else self._pairs(bit):
-                one = self._one(entry, u, v)
-                for ends in pairwise(self._network.route(u, v)):
-                    found.setdefault(ends, []).append(one)
-        return found
-
-    def elastic_on(self, u: int, v: int) -> list[tuple[int, Traffic]]:
-        """(number, entry) of the elastic entries that name this link."""
-        mask = self._sources.get(u, 0) & self._destinations.get(v, 0)
-        return [(number, self._entries[number]) for bit, number in enumerate(self._of_bit)
-                if mask >> bit & 1 and self._entries[number].link is not None and self._entries[number].elastic]
-
-    def elastic_links(self) -> Iterator[tuple[int, int]]:
+    def elastic_links(self) -> Iterator[Pair]:
         """The links that elastic entries name."""
         for bit, number in enumerate(self._of_bit):
             if self._entries[number].link is not None and self._entries[number].elastic:
                 yield from self._matched(bit)
-
-    def elastic_routes(self) -> Iterator[tuple[tuple[int, int], int, Traffic]]:
-        """(two vertices, number, entry) of the elastic entries that name routes."""
-        for bit, number in enumerate(self._of_bit):
-            if self._entries[number].flow is not None and self._entries[number].elastic:
-                for ends in self._pairs(bit):
-                    yield ends, number, self._entries[number]
 
     def _pairs(self, bit: int) -> Iterator[tuple[int, int]]:
         """The pairs of vertices that a pattern matches; nobody sends to himself."""

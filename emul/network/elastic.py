@@ -9,15 +9,13 @@ from heapq import merge
 from itertools import pairwise
 from typing import NamedTuple
 
-from emul.network.background import Background, RoutedNetwork, label
+from emul.network.background import Background, Named, Pair, RoutedNetwork, label
 from emul.network.linkrecord import Beyond, BeyondRecord, PacketRow, Row
 from emul.network.links.crossqueues import CrossFlow, Order
 from emul.network.models.background import Traffic
 from emul.network.models.elastic import Arrival, arrivals
 from emul.network.realisation import realised_arrivals
 from emul.network.recorded import RECORDED, Elastic, Realisation
-
-Pair = tuple[int, int]
 
 
 class ElasticLoad(NamedTuple):
@@ -40,15 +38,14 @@ class ElasticTraffic:
         self._seed = seed
         self._listed: dict[Pair, list[CrossFlow]] = {}
         self._routed: dict[Pair, list[CrossFlow]] | None = None         # link -> flows along routes that cross it
-        self._entries_over: dict[Pair, list[Traffic]] | None = None
         self.begun: dict[CrossFlow, None] = {}                          # those whose messages are taken somewhere
 
     def listed(self, u: int, v: int) -> list[CrossFlow]:
         """Those of entries that name links, on this one."""
         found = self._listed.get((u, v))
         if found is None:
-            entries = [] if self._background is None else self._background.elastic_on(u, v)
-            found = self._listed[u, v] = self._flows(entries, (u, v), True)
+            entries = [] if self._background is None else self._background.listed(u, v)
+            found = self._listed[u, v] = self._flows(_elastic(entries), (u, v), True)
         return found
 
     def routed(self, u: int, v: int) -> list[CrossFlow]:
@@ -70,9 +67,9 @@ class ElasticTraffic:
 
     def _crossing(self) -> dict[Pair, list[CrossFlow]]:
         if self._routed is None:
-            entries: dict[Pair, list[tuple[int, Traffic]]] = {ends: [] for ends in self._recorded(False)}
-            for ends, number, entry in [] if self._background is None else self._background.elastic_routes():
-                entries.setdefault(ends, []).append((number, entry))
+            entries: dict[Pair, list[Named]] = {ends: [] for ends in self._recorded(False)}
+            for ends, number, entry in _elastic([] if self._background is None else self._background.routed()):
+                entries.setdefault(ends, []).append((ends, number, entry))
             self._routed = {}
             for pair in sorted(entries):
                 for flow in self._flows(entries[pair], pair, False):
@@ -89,19 +86,19 @@ class ElasticTraffic:
                 if one is listed and u in number and v in number
                 and not (listed and not self._network.topology.linked(number[u], number[v]))}
 
-    def _flows(self, entries: Sequence[tuple[int, Traffic]], ends: Pair, listed: bool) -> list[CrossFlow]:
+    def _flows(self, entries: Sequence[Named], ends: Pair, listed: bool) -> list[CrossFlow]:
         """The flows of one pair; a record has the messages of all its entries together."""
         u, v = ends
         names = self._network.names[u], self._network.names[v]
         path = ends if listed else self._network.route(u, v)
         held = None if self._realisation is None else self._realisation.elastic.get((listed, *names))
         if held is None:
-            return [self._flow(number, entry, names, ends, path, listed) for number, entry in entries]
+            return [self._flow(number, entry, names, ends, path, listed) for _, number, entry in entries]
         found = [CrossFlow((u, v, i), RECORDED, path, listed, None, flows, start, end)
                  for i, (start, end, flows) in enumerate(held[1], 1)]
         if held[0]:
             assert self._realisation is not None
-            drawn = partial(_drawn, [entry for _, entry in entries if entry.messages is not None], self._seed, names)
+            drawn = partial(_drawn, [entry for _, _, entry in entries if entry.messages is not None], self._seed, names)
             found.append(CrossFlow((u, v, 0), RECORDED, path, listed, partial(
                 _repeated, held, drawn, self._realisation.beyond, f"{names[0]} -> {names[1]}")))
         return found
@@ -117,20 +114,11 @@ class ElasticTraffic:
         """The load of a link by the entries of the scenario, in the mean."""
         if self._background is None:
             return ElasticLoad(0.0, 0.0, 0)
-        entries = [entry for _, entry in self._background.elastic_on(u, v)] + self._over().get((u, v), [])
+        entries = [entry for *_, entry in self._background.listed(u, v) + self._background.crossing(u, v)]
         laws = [entry.messages for entry in entries if entry.messages is not None]
         squares = sum(one.per_second * one.size.mean_square for one in laws)
         return ElasticLoad(sum(one.mean_bps for one in laws), squares,
                            sum(entry.greedy or 0 for entry in entries))
-
-    def _over(self) -> dict[Pair, list[Traffic]]:
-        """Link -> the entries along routes that cross it, one for each pair of vertices."""
-        if self._entries_over is None:
-            self._entries_over = {}
-            for ends, _, entry in [] if self._background is None else self._background.elastic_routes():
-                for link in pairwise(self._network.route(*ends)):
-                    self._entries_over.setdefault(link, []).append(entry)
-        return self._entries_over
 
     def realised(self, end_ns: int) -> Iterator[Row | PacketRow]:
         """The rows of all messages that came until `end_ns`, and of greedy flows; those of one pair together."""
@@ -149,6 +137,10 @@ class ElasticTraffic:
                 if flow.arrivals is None:
                     yield (*first, "greedy_flows", None, None, flow.at_ns, flow.end_ns, flow.greedy,
                            *(along or (None, None)))
+
+
+def _elastic(entries: Iterable[Named]) -> list[Named]:
+    return [one for one in entries if one[2].elastic]
 
 
 def _ordered(order: Order, found: Iterator[Arrival]) -> Iterator[tuple[int, Order, int]]:

@@ -189,7 +189,7 @@ class _Maker:
             for name in self._matching(f"{where}.{key}.match", fault.match):
                 self._absences[self._nodes[name]] = self._absences_of(fault, name), fault.kind
             self._warn_if_rare(f"{where}.{key}", [fault.match], fault.diurnal.mean if isinstance(fault, Days) else
-                               fault.up.expected_ns / (fault.up.expected_ns + fault.down.expected_ns))
+                               fault.up.mean / (fault.up.mean + fault.down.mean))
 
     def _warn_if_rare(self, where: str, names: Sequence[str], share: float) -> None:
         """share: of the time that these nodes are there."""

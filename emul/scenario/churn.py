@@ -3,6 +3,7 @@ stand for, and back to YAML."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal, cast
@@ -11,7 +12,8 @@ from pydantic import Field, PlainValidator
 
 from emul.base.plain import PlainDict
 from emul.base.units import format_duration
-from emul.network.models.churn import Diurnal, Exponential, Fixed, Law, LogNormal, Shocks, Weibull
+from emul.network.models.churn import Diurnal, Law, Shocks
+from emul.network.models.laws import Exponential, Fixed, LogNormal, Normal, Pareto, Poisson, Uniform, Weibull
 from emul.scenario.sections import (
     Count,
     PositiveDuration,
@@ -286,15 +288,26 @@ def group_value(rule: GroupRule) -> ShockGroup:
     return ShockGroup(shocks, rule.match, tuple(rule.nodes or ()), rule.name, cast(Kind, rule.kind))
 
 
-def law_document(law: Law) -> object:
-    """As a file says it."""
-    if isinstance(law, Fixed):
-        return format_duration(law.value_ns)
-    if isinstance(law, Exponential):
-        return {"exponential": format_duration(law.mean_ns)}
-    if isinstance(law, Weibull):
-        return {"weibull": {"shape": law.shape, "scale": format_duration(law.scale_ns)}}
-    return {"lognormal": {"median": format_duration(law.median_ns), "sigma": law.sigma}}
+def law_document(law: object, written: Callable[[int], str] = format_duration) -> object:
+    """As a file says it, what it is of as `written` says that: a duration, a size or a rate."""
+    match law:
+        case Fixed(value):
+            return written(value)
+        case Exponential(mean):
+            return {"exponential": written(mean)}
+        case Weibull(shape, scale):
+            return {"weibull": {"shape": shape, "scale": written(scale)}}
+        case LogNormal(median, sigma):
+            return {"lognormal": {"median": written(median), "sigma": sigma}}
+        case Pareto(shape, mean):
+            return {"pareto": {"shape": shape, "mean": written(mean)}}
+        case Uniform(least, most):
+            return {"uniform": [written(least), written(most)]}
+        case Normal(mean, sigma):
+            return {"normal": {"mean": written(mean), "sigma": written(sigma)}}
+        case Poisson(mean, unit):
+            return {"poisson": {"mean": written(mean), "unit": written(unit)}}
+    raise TypeError(f"no law: {law!r}")
 
 
 def absence_document(fault: Absence) -> PlainDict:

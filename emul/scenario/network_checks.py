@@ -348,15 +348,15 @@ def _too_many_changes(parts: SoundParts) -> Iterator[Finding]:
             means.append((("links", i, "outage"), rule.outage.slot_ns / max(rule.outage.p, rule.outage.r, 1e-12)))
     for i, entry in enumerate(parts.get("traffic", ())):
         if entry.messages is not None:
-            means.append((("traffic", i, "messages", "every"), entry.messages.every.expected_ns))
+            means.append((("traffic", i, "messages", "every"), entry.messages.every.mean))
         elif isinstance(entry.rate, WalkRate):
-            means.append((("traffic", i, "rate", "walk", "every"), entry.rate.every.expected_ns))
+            means.append((("traffic", i, "rate", "walk", "every"), entry.rate.every.mean))
         elif isinstance(entry.rate, OnOffRate):
             means.append((("traffic", i, "rate", "on_off"),
-                          (entry.rate.on.expected_ns + entry.rate.off.expected_ns) / 2))
+                          (entry.rate.on.mean + entry.rate.off.mean) / 2))
     for i, fault in enumerate(parts.get("faults", ())):
         if isinstance(fault, Churn):
-            means.append((("faults", i, "churn"), (fault.up.expected_ns + fault.down.expected_ns) / 2))
+            means.append((("faults", i, "churn"), (fault.up.mean + fault.down.mean) / 2))
     least_ns = -(-stop.virtual_time_ns // _MOST_CHANGES)
     for path, mean_ns in means:
         if mean_ns < least_ns:

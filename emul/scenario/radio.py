@@ -13,10 +13,12 @@ from pydantic import Field, PlainValidator
 
 from emul.base.plain import PlainDict, PlainMapping
 from emul.base.units import format_duration
+from emul.network.models.background import StayLaw
 from emul.network.models.media import FAIRNESS, Fairness, MediumSpec
 from emul.network.models.radio import HANDOVER_GAPS, RATES, Attach, HandoverGap, LogDistance
 from emul.network.models.radiofiles import MoveSpec, RadioFile, RadioSpec
-from emul.network.models.walks import PauseLaw, Waypoints
+from emul.network.models.walks import Waypoints
+from emul.scenario.churn import law_document
 from emul.scenario.sections import (
     Duration,
     Quantity,
@@ -29,7 +31,7 @@ from emul.scenario.sections import (
     one_of,
     without_none,
 )
-from emul.scenario.traffic import AnyStay, stay_document
+from emul.scenario.traffic import AnyStay
 from emul.scenario.wording import Finding
 
 # ---- media ----
@@ -242,7 +244,7 @@ def radio_value(rule: RadioRule | None, base: Path) -> RadioSpec | None:
 
     moves = tuple(MoveSpec(one.match, None if one.waypoint is None else Waypoints(
         (one.waypoint.area[0], one.waypoint.area[1]), (one.waypoint.speed[0], one.waypoint.speed[1]),
-        cast(PauseLaw | None, one.waypoint.pause)), None if one.trace is None else file(one.trace, one.sha256),
+        cast(StayLaw | None, one.waypoint.pause)), None if one.trace is None else file(one.trace, one.sha256),
         None if one.at is None else (one.at[0], one.at[1]), one.assign == "in_turn") for one in rule.move)
     loss, attach = rule.loss.log_distance, None
     if rule.attach is not None:
@@ -281,7 +283,7 @@ def _move_document(one: MoveSpec) -> PlainDict:
         at=None if one.at is None else [f"{x!r} m" for x in one.at],
         waypoint=None if walk is None else without_none(
             area=[f"{x!r} m" for x in walk.area], speed=[f"{x!r} m/s" for x in walk.speed],
-            pause=None if walk.pause is None else stay_document(walk.pause)),
+            pause=None if walk.pause is None else law_document(walk.pause)),
         **({} if one.trace is None else {"trace": str(one.trace.file), **_sha256(one.trace)}))
 
 

@@ -16,30 +16,17 @@ from emul.base.units import format_bandwidth, format_duration, format_size
 from emul.network import parse_match
 from emul.network.models.background import (
     MOST_STEPS,
-    ExponentialRate,
-    NormalRate,
     OnOffRate,
-    ParetoStay,
-    PoissonRate,
     RampRate,
     RateLaw,
     RateSpec,
     SineRate,
     StayLaw,
     Traffic,
-    UniformRate,
     WalkRate,
 )
-from emul.network.models.elastic import (
-    ExponentialSize,
-    FixedSize,
-    GapLaw,
-    LogNormalSize,
-    MessageLaws,
-    ParetoSize,
-    SizeLaw,
-    UniformSize,
-)
+from emul.network.models.elastic import MessageLaws, SizeLaw
+from emul.network.models.laws import Exponential, Fixed, LogNormal, Normal, Pareto, Poisson, Uniform
 from emul.network.models.traces import TraceSpec
 from emul.scenario.churn import LawRule, law_document, law_value
 from emul.scenario.links import BandwidthTrace, bandwidth_document, bandwidth_spec
@@ -101,7 +88,7 @@ def _stay(value: object) -> StayLaw:
     if isinstance(value, dict):
         rule = StayRule.model_validate(value)
         if rule.pareto is not None:
-            return ParetoStay(rule.pareto.shape, rule.pareto.mean)
+            return Pareto(rule.pareto.shape, rule.pareto.mean)
     return law_value(value)
 
 
@@ -278,16 +265,16 @@ def _size(value: object) -> SizeLaw:
         size = units.size_bytes(value)
         if size == 0:
             raise ValueError("expected more than 0")
-        return FixedSize(size)
+        return Fixed(size)
     rule = SizeRule.model_validate(value)
     if rule.pareto is not None:
-        return ParetoSize(rule.pareto.shape, rule.pareto.mean)
+        return Pareto(rule.pareto.shape, rule.pareto.mean)
     if rule.lognormal is not None:
-        return LogNormalSize(rule.lognormal.median, rule.lognormal.sigma)
+        return LogNormal(rule.lognormal.median, rule.lognormal.sigma)
     if rule.uniform is not None:
-        return UniformSize(*rule.uniform)
+        return Uniform(*rule.uniform)
     assert rule.exponential is not None
-    return ExponentialSize(rule.exponential)
+    return Exponential(rule.exponential)
 
 
 # the validator returns a SizeLaw
@@ -358,7 +345,7 @@ def _text(entry: Traffic) -> str:
 
 
 def _messages(rule: MessagesRule | None) -> MessageLaws | None:
-    return None if rule is None else MessageLaws(cast(GapLaw, rule.every), cast(SizeLaw, rule.size))
+    return None if rule is None else MessageLaws(cast(StayLaw, rule.every), cast(SizeLaw, rule.size))
 
 
 def _spec(rate: int | BandwidthTrace | RateRule, base: Path) -> RateSpec:
@@ -379,12 +366,12 @@ def _spec(rate: int | BandwidthTrace | RateRule, base: Path) -> RateSpec:
 
 def _law(rule: RateLawRule) -> RateLaw:
     if rule.uniform is not None:
-        return UniformRate(*rule.uniform)
+        return Uniform(*rule.uniform)
     if rule.normal is not None:
-        return NormalRate(rule.normal.mean, rule.normal.sigma)
+        return Normal(rule.normal.mean, rule.normal.sigma)
     if rule.poisson is not None:
-        return PoissonRate(rule.poisson.mean, rule.poisson.unit)
-    return ExponentialRate(rule.exponential or 0)
+        return Poisson(rule.poisson.mean, rule.poisson.unit)
+    return Exponential(rule.exponential or 0)
 
 
 # ---- back to YAML ----
@@ -394,8 +381,8 @@ def traffic_document(entry: Traffic) -> PlainDict:
     messages = entry.messages
     return without_none(link=entry.link, flow=entry.flow, name=entry.name,
                         rate=None if entry.elastic else _rate_document(entry.rate), greedy=entry.greedy,
-                        messages=None if messages is None else {"every": stay_document(cast(StayLaw, messages.every)),
-                                                                "size": _size_document(messages.size)},
+                        messages=None if messages is None else {"every": law_document(messages.every),
+                                                                "size": law_document(messages.size, format_size)},
                         at=duration_text(entry.at_ns or None), **{"for": duration_text(entry.for_ns)})
 
 
@@ -410,37 +397,8 @@ def _rate_document(rate: RateSpec) -> object:
         return {"ramp": without_none(**{"from": format_bandwidth(rate.from_bps)}, to=format_bandwidth(rate.to_bps),
                                      over=format_duration(rate.over_ns), step=duration_text(rate.step_ns))}
     if isinstance(rate, OnOffRate):
-        return {"on_off": without_none(rate=format_bandwidth(rate.rate_bps), on=stay_document(rate.on),
-                                       off=stay_document(rate.off),
+        return {"on_off": without_none(rate=format_bandwidth(rate.rate_bps), on=law_document(rate.on),
+                                       off=law_document(rate.off),
                                        start="stationary" if rate.stationary else None)}
-    return {"walk": without_none(every=stay_document(rate.every), law=_law_document(rate.law),
+    return {"walk": without_none(every=law_document(rate.every), law=law_document(rate.law, format_bandwidth),
                                  most=None if rate.most_bps is None else format_bandwidth(rate.most_bps))}
-
-
-def stay_document(law: StayLaw) -> object:
-    """A time between events as a file says it: a duration, or a law."""
-    if isinstance(law, ParetoStay):
-        return {"pareto": {"shape": law.shape, "mean": format_duration(law.mean_ns)}}
-    return law_document(law)
-
-
-def _size_document(law: SizeLaw) -> object:
-    if isinstance(law, FixedSize):
-        return format_size(law.size_bytes)
-    if isinstance(law, ParetoSize):
-        return {"pareto": {"shape": law.shape, "mean": format_size(law.mean_bytes)}}
-    if isinstance(law, LogNormalSize):
-        return {"lognormal": {"median": format_size(law.median_bytes), "sigma": law.sigma}}
-    if isinstance(law, UniformSize):
-        return {"uniform": [format_size(law.least_bytes), format_size(law.most_bytes)]}
-    return {"exponential": format_size(law.mean_bytes)}
-
-
-def _law_document(law: RateLaw) -> PlainDict:
-    if isinstance(law, UniformRate):
-        return {"uniform": [format_bandwidth(law.least_bps), format_bandwidth(law.most_bps)]}
-    if isinstance(law, NormalRate):
-        return {"normal": {"mean": format_bandwidth(law.mean_bps), "sigma": format_bandwidth(law.sigma_bps)}}
-    if isinstance(law, PoissonRate):
-        return {"poisson": {"mean": format_bandwidth(law.mean_bps), "unit": format_bandwidth(law.unit_bps)}}
-    return {"exponential": format_bandwidth(law.mean_bps)}

@@ -11,7 +11,8 @@ from laws import BYTE_A_NS, S, count_z, mean_z
 
 from emul.network import Fluid
 from emul.network.links.full_link import FullLink
-from emul.network.models.churn import Exponential, LogNormal, Weibull, alternating
+from emul.network.models.churn import alternating
+from emul.network.models.laws import Exponential, LogNormal, Weibull
 
 RATE, SIZE_S, DOWN_S = 0.2, 5, 3        # failures a second, seconds of a transfer, mean seconds down
 N = 8000
@@ -94,7 +95,7 @@ def up_at(absences, t):
 def test_f23_a_node_is_there_with_the_probability_of_the_means_at_any_time(law, t):
     """mu_on / (mu_on + mu_off), from the first instant on: the process is stationary."""
     up, down = LAWS[law]
-    share = up.expected_ns / (up.expected_ns + down.expected_ns)
+    share = up.mean / (up.mean + down.mean)
     there = sum(up_at(alternating(up, down, 5, f"node{i}"), t) for i in range(3000))
     assert abs(count_z(there, 3000, share)) < 4
 
@@ -105,9 +106,9 @@ def test_f23_sojourns_and_the_period_have_their_means(law):
     absences = list(islice(alternating(up, down, 5, "one", stationary=False), 20_000))
     begins = np.array([begin for begin, _ in absences])
     ends = np.array([end for _, end in absences])
-    assert abs(mean_z(ends - begins, down.expected_ns)) < 4
-    assert abs(mean_z(begins[1:] - ends[:-1], up.expected_ns)) < 4
-    assert abs(mean_z(np.diff(begins), up.expected_ns + down.expected_ns)) < 4
-    share = down.expected_ns / (up.expected_ns + down.expected_ns)
+    assert abs(mean_z(ends - begins, down.mean)) < 4
+    assert abs(mean_z(begins[1:] - ends[:-1], up.mean)) < 4
+    assert abs(mean_z(np.diff(begins), up.mean + down.mean)) < 4
+    share = down.mean / (up.mean + down.mean)
     # the share of time away by renewal reward: absence less its share of the period has mean 0
     assert abs(mean_z((ends - begins)[:-1] - share * np.diff(begins), 0)) < 4

@@ -14,21 +14,8 @@ from hypothesis import strategies as st
 
 from emul.network import Fluid, LinkRule, TopologySpec, build
 from emul.network.links.full_link import FullLink
-from emul.network.models.background import (
-    ExponentialRate,
-    NormalRate,
-    OnOffRate,
-    ParetoStay,
-    PoissonRate,
-    RampRate,
-    SineRate,
-    Traffic,
-    UniformRate,
-    WalkRate,
-    mean_bps,
-    rate_curve,
-)
-from emul.network.models.churn import Exponential, Fixed
+from emul.network.models.background import OnOffRate, RampRate, SineRate, Traffic, WalkRate, mean_bps, rate_curve
+from emul.network.models.laws import Exponential, Fixed, Normal, Pareto, Poisson, Uniform
 from emul.network.models.profiles import NEVER, PiecewiseConstant
 from emul.network.models.residual import LinkLoad, LoadEntry, Residual
 
@@ -227,8 +214,8 @@ def test_a_ramp_has_the_exact_mean_of_each_step_and_stays():
 
 
 @pytest.mark.parametrize(("law", "mean", "sigma"), [
-    (UniformRate(10 * M, 30 * M), 20 * M, 20 * M / math.sqrt(12)), (NormalRate(20 * M, 4 * M), 20 * M, 4 * M),
-    (ExponentialRate(20 * M), 20 * M, 20 * M), (PoissonRate(20 * M, M), 20 * M, math.sqrt(20) * M)])
+    (Uniform(10 * M, 30 * M), 20 * M, 20 * M / math.sqrt(12)), (Normal(20 * M, 4 * M), 20 * M, 4 * M),
+    (Exponential(20 * M), 20 * M, 20 * M), (Poisson(20 * M, M), 20 * M, math.sqrt(20) * M)])
 def test_a_walk_draws_from_its_law(law, mean, sigma):
     walk = WalkRate(Fixed(S), law)
     curve = rate_curve(Traffic("w", walk, link="*"), 3, "a", "b")
@@ -241,12 +228,12 @@ def test_a_walk_draws_from_its_law(law, mean, sigma):
 
 
 def test_pareto_stays_have_their_mean_and_a_stationary_start_the_long_run_share():
-    rate = OnOffRate(8 * M, ParetoStay(2.5, S), Exponential(3 * S), stationary=True)
+    rate = OnOffRate(8 * M, Pareto(2.5, S), Exponential(3 * S), stationary=True)
     on = [rate_curve(Traffic("o", rate, link="*"), seed, "a", "b").rate_at(t) > 0
           for seed in range(4000) for t in (0, 2 * S)]
     assert fmean(on) == pytest.approx(0.25, abs=0.03)
     assert mean_bps(rate) == 2 * M
-    assert fmean(ParetoStay(2.5, S).quantile((i + 0.5) / 10**5) for i in range(10**5)) == pytest.approx(S, rel=0.01)
+    assert fmean(Pareto(2.5, S).quantile((i + 0.5) / 10**5) for i in range(10**5)) == pytest.approx(S, rel=0.01)
 
 
 # ---- on a network ----
@@ -269,7 +256,7 @@ def test_only_links_that_match_are_loaded_and_the_others_are_plain():
 
 
 def test_both_directions_of_one_medium_count():
-    walk = WalkRate(Fixed(S), UniformRate(0, M))
+    walk = WalkRate(Fixed(S), Uniform(0, M))
     for sharing in ("fifo", "maxmin"):
         network = star(Traffic("t", M, link="client1->server"), Traffic("w", walk, link="client1<->server"),
                        duplex="half", sharing=sharing)
@@ -281,7 +268,7 @@ def test_both_directions_of_one_medium_count():
 
 
 def test_an_added_entry_changes_no_other_draw():
-    walk = Traffic("w", WalkRate(Exponential(S), ExponentialRate(M)), link="*")
+    walk = Traffic("w", WalkRate(Exponential(S), Exponential(M)), link="*")
     alone, beside = star(walk), star(Traffic("first", 3 * M, link="*"), walk)
     for network in (alone, beside):
         network.link(*ends(network, "client1", "server"))

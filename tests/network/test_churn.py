@@ -16,12 +16,8 @@ from emul.base.errors import ScenarioError
 from emul.network import Link
 from emul.network.models.churn import (
     Diurnal,
-    Exponential,
-    Fixed,
-    LogNormal,
     Schedule,
     Shocks,
-    Weibull,
     alternating,
     availability_csv,
     availability_summary,
@@ -29,6 +25,7 @@ from emul.network.models.churn import (
     holds_availability,
     read_availability,
 )
+from emul.network.models.laws import Exponential, Fixed, LogNormal, Weibull
 from emul.network.models.profiles import NEVER
 
 S = 10**9
@@ -50,7 +47,7 @@ def away(absences, t):
 @pytest.mark.parametrize("law", LAWS[:4], ids=repr)
 def test_sojourns_have_the_mean_and_the_median_of_their_law(law):
     downs = [end - begin for begin, end in islice(alternating(Fixed(S), law, SEED, "a", stationary=False), 20_000)]
-    assert abs(z(downs, law.expected_ns)) < 4
+    assert abs(z(downs, law.mean)) < 4
     below = sum(d < law.quantile(0.5) for d in downs)
     assert abs(below - 10_000) / math.sqrt(5000) < 4
 
@@ -66,7 +63,7 @@ def test_the_median_is_that_of_the_closed_form(law, median):
 @pytest.mark.parametrize("up", LAWS, ids=repr)
 def test_f23_the_share_of_nodes_that_are_up_is_the_availability_at_any_time(up):
     down = Exponential(3 * S)
-    share = up.expected_ns / (up.expected_ns + down.expected_ns)
+    share = up.mean / (up.mean + down.mean)
     n = 4000
     for t in (0, 2 * S, 9 * S):
         there = sum(not away(alternating(up, down, SEED, f"node{i}"), t) for i in range(n))
@@ -76,7 +73,7 @@ def test_f23_the_share_of_nodes_that_are_up_is_the_availability_at_any_time(up):
 def test_f23_the_mean_period_is_the_sum_of_the_means():
     downs = list(islice(alternating(Weibull(0.7, 5 * S), LogNormal(2 * S, 1.0), SEED, "a"), 20_000))
     periods = [b[0] - a[0] for a, b in pairwise(downs)]
-    assert abs(z(periods, Weibull(0.7, 5 * S).expected_ns + LogNormal(2 * S, 1.0).expected_ns)) < 4
+    assert abs(z(periods, Weibull(0.7, 5 * S).mean + LogNormal(2 * S, 1.0).mean)) < 4
 
 
 def transfers(s, law_up, down, restart):

@@ -11,22 +11,14 @@ import pytest
 
 from emul.network import LinkRule, TopologySpec, build
 from emul.network.models.background import Traffic
-from emul.network.models.churn import Exponential
-from emul.network.models.elastic import (
-    ExponentialSize,
-    FixedSize,
-    LogNormalSize,
-    MessageLaws,
-    ParetoSize,
-    UniformSize,
-    arrivals,
-)
+from emul.network.models.elastic import MessageLaws, arrivals
+from emul.network.models.laws import Exponential, Fixed, LogNormal, Pareto, Uniform
 
 M, S, MS = 10**6, 10**9, 10**6
 MB = 10**6
-SIZES = {"det": FixedSize(40_000), "exp": ExponentialSize(40_000), "pareto": ParetoSize(1.5, 40_000),
-         "pareto 5": ParetoSize(5, 40_000), "uniform": UniformSize(10_000, 70_000),
-         "lognormal": LogNormalSize(30_000, 0.5)}
+SIZES = {"det": Fixed(40_000), "exp": Exponential(40_000), "pareto": Pareto(1.5, 40_000),
+         "pareto 5": Pareto(5, 40_000), "uniform": Uniform(10_000, 70_000),
+         "lognormal": LogNormal(30_000, 0.5)}
 
 
 def elastic(messages=None, greedy=None, key="t", at=0, lasts=None, **where):

@@ -13,7 +13,7 @@ from emul.base.errors import ScenarioError
 from emul.network.links.flows import FlowLink, Flows, Handovers
 from emul.network.links.fluid import Fluid
 from emul.network.links.media import MediumHub
-from emul.network.models.churn import Exponential, Fixed
+from emul.network.models.laws import Exponential, Fixed
 from emul.network.models.media import MediumSpec
 from emul.network.models.profiles import NEVER, CurveProfile
 from emul.network.models.radio import (

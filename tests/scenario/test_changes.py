@@ -20,7 +20,8 @@ from emul.base import rows as R
 from emul.base.errors import NothingToReceive, ScenarioError, TimedOut
 from emul.engine import session
 from emul.network import LinkRule, OutageSpec, TopologySpec, build
-from emul.network.models.churn import Diurnal, Exponential, Fixed, Shocks, alternating
+from emul.network.models.churn import Diurnal, Shocks, alternating
+from emul.network.models.laws import Exponential, Fixed
 from emul.network.models.traces import TraceSpec
 from emul.registry import schemes
 from emul.roles import Message, Node

@@ -17,7 +17,8 @@ from emul import engine, scenario
 from emul.base.errors import ScenarioError
 from emul.kernel.calendar import FAR
 from emul.network import OutageSpec
-from emul.network.models.churn import Diurnal, Exponential, Fixed, LogNormal, Shocks, Weibull
+from emul.network.models.churn import Diurnal, Shocks
+from emul.network.models.laws import Exponential, Fixed, LogNormal, Weibull
 from emul.network.models.traces import TraceSpec
 from emul.scenario import (
     Availability,

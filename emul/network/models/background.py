@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import TypeAlias
 
 from emul.base.streams import generator, key64, uniform_at
 from emul.network.models.churn import Law
 from emul.network.models.elastic import MessageLaws
+from emul.network.models.laws import Exponential, Normal, Pareto, Poisson, Uniform
 from emul.network.models.pieces import Pieces, earliest
 from emul.network.models.profiles import PiecewiseConstant, RateCurve
 from emul.network.models.traces import TraceSpec
@@ -23,93 +23,11 @@ from emul.network.models.traces import TraceSpec
 SINE_STEPS = 144                # of a period, and
 RAMP_STEPS = 100                # of a ramp, where the scenario gives no `step`
 MOST_STEPS = 100_000            # of one period or one ramp
-_NORMAL = NormalDist()
-_HALF = 2.0**-54                # moves a uniform draw off 0
 _MEAN_POINTS = 1000             # quantiles by which the mean of a law cut at 0 and at `most` is estimated
 
 
-# ---- laws ----
-
-@dataclass(frozen=True, slots=True)
-class ParetoStay:
-    """P(longer than x) = (least / x)^shape with this mean; shape above 1. A law as those of `churn`."""
-
-    shape: float
-    mean_ns: int
-
-    @property
-    def expected_ns(self) -> float:
-        return float(self.mean_ns)
-
-    @property
-    def _least(self) -> float:
-        return self.mean_ns * (self.shape - 1) / self.shape
-
-    def quantile(self, u: float) -> float:
-        """The duration in ns that a share u, in [0, 1), of all durations lies below."""
-        return self._least * float((1 - u) ** (-1 / self.shape))
-
-    def biased(self, u: float, draw: object) -> float:
-        """As of `emul.network.models.churn.Exponential`: Pareto again, its shape smaller by 1."""
-        return self._least * float((1 - u) ** (-1 / (self.shape - 1)))
-
-
-@dataclass(frozen=True, slots=True)
-class UniformRate:
-    """Uniform between two rates, bit/s."""
-
-    least_bps: int
-    most_bps: int
-
-    def quantile(self, u: float) -> float:
-        """The rate that a share u, in [0, 1), of all rates lies below."""
-        return self.least_bps + u * (self.most_bps - self.least_bps)
-
-
-@dataclass(frozen=True, slots=True)
-class NormalRate:
-    """Normal, bit/s."""
-
-    mean_bps: int
-    sigma_bps: int
-
-    def quantile(self, u: float) -> float:
-        """As of `UniformRate`; u is moved off 0 by half a step."""
-        return self.mean_bps + self.sigma_bps * _NORMAL.inv_cdf(u + _HALF)
-
-
-@dataclass(frozen=True, slots=True)
-class ExponentialRate:
-    """Exponential, bit/s."""
-
-    mean_bps: int
-
-    def quantile(self, u: float) -> float:
-        """As of `UniformRate`."""
-        return -self.mean_bps * math.log1p(-u)
-
-
-@dataclass(frozen=True, slots=True)
-class PoissonRate:
-    """A Poisson number of units of so many bit/s. FLEET draws whole Mbit/s this way."""
-
-    mean_bps: int
-    unit_bps: int
-
-    def quantile(self, u: float) -> float:
-        """As of `UniformRate`: the least number of units whose distribution function is above u."""
-        mean = self.mean_bps / self.unit_bps
-        p, number = math.exp(-mean), 0
-        below = p
-        while below <= u and number < 10 * mean + 50:       # beyond that the sum has reached 1 as far as floats can
-            number += 1
-            p *= mean / number
-            below += p
-        return float(number * self.unit_bps)
-
-
-RateLaw: TypeAlias = UniformRate | NormalRate | ExponentialRate | PoissonRate
-StayLaw: TypeAlias = Law | ParetoStay
+RateLaw: TypeAlias = Uniform | Normal | Exponential | Poisson       # of bit/s, cut at 0
+StayLaw: TypeAlias = Law | Pareto                                   # of durations in ns
 
 
 # ---- what an entry says ----
@@ -212,7 +130,7 @@ def mean_bps(rate: RateSpec) -> float:
     if isinstance(rate, RampRate):
         return float(rate.to_bps)
     if isinstance(rate, OnOffRate):
-        on, off = rate.on.expected_ns, rate.off.expected_ns
+        on, off = rate.on.mean, rate.off.mean
         return rate.rate_bps * on / (on + off)
     return sum(rate.rate((i + 0.5) / _MEAN_POINTS) for i in range(_MEAN_POINTS)) / _MEAN_POINTS
 
@@ -260,7 +178,7 @@ def _on_off(rate: OnOffRate, seed: int, key: int, names: tuple[str, str, str]) -
         # The state that time 0 falls into, and what is left of it: of a stay that lasts as those do which a point of
         # time meets (longer ones more often), a uniform share.
         start = key64(seed, "traffic start", *names)
-        on, off = rate.on.expected_ns, rate.off.expected_ns
+        on, off = rate.on.mean, rate.off.mean
         begins_off = int(uniform_at(start, 0) * (on + off) >= on)
         met = laws[begins_off].biased(uniform_at(start, 1), generator(seed, "traffic met", *names))
         first = met * uniform_at(start, 2)

@@ -20,105 +20,23 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import count, pairwise
 from pathlib import Path
-from statistics import NormalDist, fmean, median
-from typing import Any, TypeAlias
+from statistics import fmean, median
+from typing import TypeAlias
 
 from emul.base import tables, units
 from emul.base.errors import Problem, ScenarioError
 from emul.base.files import read_text
 from emul.base.streams import generator, key64, uniform_at
+from emul.network.models.laws import Exponential, Fixed, LogNormal, Weibull
 from emul.network.models.profiles import NEVER
 from emul.network.models.traceformats import few, shown
 
 Absences: TypeAlias = Iterator[tuple[int, int | None]]
 
 _JOINED = 10_000        # absences in a row: 0.1 s of real time for each node
-_HALF = 2.0**-54        # half a step of `uniform_at`: moves it off 0
-_normal = NormalDist()
 
 
-# --- laws of durations ----------------------------------------------------------------------------------------------
-
-@dataclass(frozen=True, slots=True)
-class Exponential:
-    """P(longer than x) = exp(-x / mean): without memory, so what is left of a stay is distributed as a whole one."""
-
-    mean_ns: int
-
-    @property
-    def expected_ns(self) -> float:
-        return float(self.mean_ns)
-
-    def quantile(self, u: float) -> float:
-        """The duration in ns that a share u, in [0, 1), of all durations lies below."""
-        return -self.mean_ns * math.log1p(-u)
-
-    def biased(self, u: float, draw: Any) -> float:
-        """A duration drawn in proportion to its length: that which a stationary observer falls into."""
-        return float(self.mean_ns * draw.standard_gamma(2.0))
-
-
-@dataclass(frozen=True, slots=True)
-class Weibull:
-    """P(longer than x) = exp(-(x / scale)^shape)."""
-
-    shape: float
-    scale_ns: int
-
-    @property
-    def expected_ns(self) -> float:
-        """The mean: scale * Gamma(1 + 1 / shape)."""
-        return self.scale_ns * math.gamma(1 + 1 / self.shape)
-
-    def quantile(self, u: float) -> float:
-        """The duration in ns that a share u, in [0, 1), of all durations lies below."""
-        return self.scale_ns * (-math.log1p(-u)) ** (1 / self.shape)
-
-    def biased(self, u: float, draw: Any) -> float:
-        """As of `Exponential`: (x / scale)^shape is then Gamma(1 + 1 / shape); it takes `draw` and not u."""
-        return float(self.scale_ns * draw.standard_gamma(1 + 1 / self.shape) ** (1 / self.shape))
-
-
-@dataclass(frozen=True, slots=True)
-class LogNormal:
-    """The logarithm is normal with standard deviation `sigma`; the mean is median * exp(sigma^2 / 2)."""
-
-    median_ns: int
-    sigma: float
-
-    @property
-    def expected_ns(self) -> float:
-        """The mean: median * exp(sigma^2 / 2)."""
-        return self.median_ns * math.exp(self.sigma**2 / 2)
-
-    def quantile(self, u: float) -> float:
-        """The duration in ns that a share u, in [0, 1), of all lies below; u is moved off 0 by half a step."""
-        return self.median_ns * math.exp(self.sigma * _normal.inv_cdf(u + _HALF))
-
-    def biased(self, u: float, draw: object) -> float:
-        """As of `Exponential`: log-normal again, the median times exp(sigma^2); it takes u and not `draw`."""
-        return self.median_ns * math.exp(self.sigma**2 + self.sigma * _normal.inv_cdf(u + _HALF))
-
-
-@dataclass(frozen=True, slots=True)
-class Fixed:
-    """Always the same duration."""
-
-    value_ns: int
-
-    @property
-    def expected_ns(self) -> float:
-        return float(self.value_ns)
-
-    def quantile(self, u: float) -> float:
-        return float(self.value_ns)
-
-    def biased(self, u: float, draw: object) -> float:
-        """As of `Exponential`: where all are equal, the same."""
-        return float(self.value_ns)
-
-
-Law: TypeAlias = Exponential | Weibull | LogNormal | Fixed
+Law: TypeAlias = Exponential | Weibull | LogNormal | Fixed         # of durations in ns
 
 
 # --- models ---------------------------------------------------------------------------------------------------------
@@ -137,7 +55,7 @@ def alternating(up: Law, down: Law, seed: int, node: str, stationary: bool = Tru
         now = next(ups)
     else:
         start = key64(seed, "churn/start", node)
-        is_up = uniform_at(start, 0) < up.expected_ns / (up.expected_ns + down.expected_ns)
+        is_up = uniform_at(start, 0) < up.mean / (up.mean + down.mean)
         length = (up if is_up else down).biased(uniform_at(start, 1), generator(seed, "churn/start", node))
         now = _whole(length * (1 - uniform_at(start, 2)))
         if not is_up:
@@ -216,7 +134,7 @@ class Shocks:
     def expected_up(self) -> float:
         """About the share of time that a member is there: as many of its failures are under way at any time as their
         mean says, by Poisson's law; exact for exponential `every`, and for fixed times."""
-        load = self.p * self.down.expected_ns / self.every.expected_ns
+        load = self.p * self.down.mean / self.every.mean
         if isinstance(self.every, Fixed) and isinstance(self.down, Fixed) and self.p == 1:
             return max(0.0, 1 - load)
         return math.exp(-load)

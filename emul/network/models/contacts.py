@@ -73,8 +73,9 @@ class Contacts:
     gap: the fate of what a contact cuts, as in `ContactSpec`.
     """
 
-    # These are pieces, too, but no `PiecewiseConstant`: that would need a piece for each gap and three lists of Python's
+    # These are pieces, too, but no `PiecewiseConstant`: that would need a piece for each gap and three lists of
     # integers, four times the memory of a plan of 10^7 contacts. Searches for routes read the same arrays.
+
     def __init__(self, begins: array[int], ends: array[int], rates_bps: array[int], latencies_ns: array[int],
                  line: int | None = None, gap: Fate = "hold"):
         self.begins = begins

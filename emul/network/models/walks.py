@@ -12,14 +12,11 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeAlias
 
 from emul.base.streams import generator, key64, uniform_at
-from emul.network.models.background import ParetoStay
-from emul.network.models.churn import Law
+from emul.network.models.background import StayLaw
 from emul.network.models.profiles import NEVER
 
-PauseLaw: TypeAlias = Law | ParetoStay
 _DRAWS = 8              # of a leg, its indices in a stream
 _MOST_TRIES = 10_000    # of a rejection that accepts half of its draws
 
@@ -93,7 +90,7 @@ class Waypoints:
 
     area: tuple[float, float]
     speed: tuple[float, float]
-    pause: PauseLaw | None = None
+    pause: StayLaw | None = None
 
     @property
     def mean_speed_time(self) -> float:
@@ -105,7 +102,7 @@ class Waypoints:
     def moving(self) -> float:
         """The share of time in which it moves, in the long run."""
         moves = mean_distance(*self.area) * self.mean_speed_time
-        return moves / (moves + (0.0 if self.pause is None else self.pause.expected_ns / 1e9))
+        return moves / (moves + (0.0 if self.pause is None else self.pause.mean / 1e9))
 
 
 def mean_distance(a: float, b: float) -> float:
