@@ -191,21 +191,31 @@ def scalars(run: RunTables) -> list[Scalar]:
     names = [n for n in frame.columns if n not in OF_ROUND and frame[n].dtype.kind in "iuf"]
     until = np.concatenate([[0], np.cumsum(run.messages["wire_bytes"].to_numpy(np.int64))])
     sent = run.messages["sent_ns"].to_numpy(np.int64)
-    found = []
+    found: list[Scalar] = []
     for row in frame.to_dict("records"):
         left = _or(row["left_ns"], end_ns)
-        values = {name: row[name] for name in names if not _null(row[name])}
-        values |= {"mb": until[np.searchsorted(sent, left, side="right")] / 1e6, "virtual_s": left / 1e9,
-                   "completed": float(row["completed"])}
-        found += [(f"{name}/{row['node_name']}" if many else name, int(row["round"]), left / 1e9, float(value))
-                  for name, value in values.items()]
+        found += of_round(int(row["round"]), row["node_name"] if many else "", left,
+                          until[np.searchsorted(sent, left, side="right")], bool(row["completed"]),
+                          {name: row[name] for name in names if not _null(row[name])})
     return found
 
 
+def of_round(number: int, node: str, left_ns: int, sent_bytes: int, completed: bool,
+             values: Mapping[str, float]) -> list[Scalar]:
+    """The scalars of one round that a node has left, and its values; node: "" where no other one decides."""
+    every = {**values, "mb": sent_bytes / 1e6, "virtual_s": left_ns / 1e9, "completed": completed}
+    return [(f"{name}/{node}" if node else name, number, left_ns / 1e9, float(value)) for name, value in every.items()]
+
+
 def title(run: RunTables) -> str:
-    """The name of a run beside others: `secagg-seed7-<directory>`; `-INCOMPLETE` if it did not come to its end."""
-    name = f"{run.summary['label']}-seed{run.summary['seed']}-{run.path.resolve().name}"
+    """The name of a run beside others, as `titled`; `-INCOMPLETE` if it did not come to its end."""
+    name = titled(run.summary["label"], run.summary["seed"], run.path)
     return f"{name}-INCOMPLETE" if run.incomplete else name
+
+
+def titled(label: str, seed: int | None, directory: Path) -> str:
+    """`secagg-seed7-<directory>`."""
+    return f"{label}-seed{seed}-{directory.resolve().name}"
 
 
 class Curves(Protocol):

@@ -10,9 +10,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from emul.record.load import load_run
-from emul.report.export import Curves, ExportError, MLflowRun, Scalar, TensorBoardEvents, WandbRun
+from emul.report.export import Curves, ExportError, MLflowRun, Scalar, TensorBoardEvents, WandbRun, of_round, titled
 from emul.report.live.following import Follower
-from emul.report.live.state import RoundProgress, RunProgress
+from emul.report.live.state import RunProgress
 
 _EVERY_S = 1.0
 _SETTLE_S = 30.0                    # for what is still to be told once the run has ended
@@ -21,17 +21,12 @@ _RECENT = 100                       # rounds of which values may still come
 Beside = Callable[[Path], AbstractContextManager[None]]         # of a run directory: while the run in it goes
 
 
-def _title(state: RunProgress) -> str:
-    """The name under which `emul export` writes the same run."""
-    return f"{state.label}-seed{state.header.get('seed')}-{state.path.resolve().name}"
-
-
-# kind -> the place of a run there, made from the text after `=`; "": where emul's or MLflow's own settings say
-KINDS: dict[str, Callable[[RunProgress, str], Curves]] = {
-    "tensorboard": lambda state, where: TensorBoardEvents(Path(where or "runs/tensorboard"), _title(state)),
-    "mlflow": lambda state, where: MLflowRun(state.path, where or None, _title(state)),
-    "wandb": lambda state, where: WandbRun(state.path, Path(where or "runs"), _title(state))}
-_PACKAGES = {kind: kind for kind in KINDS}
+# kind -> the place of the run in a directory there, made from the text after `=` ("": where emul's or MLflow's own
+# settings say) under the name by which `emul export` writes it
+KINDS: dict[str, Callable[[Path, str, str], Curves]] = {
+    "tensorboard": lambda directory, where, name: TensorBoardEvents(Path(where or "runs/tensorboard"), name),
+    "mlflow": lambda directory, where, name: MLflowRun(directory, where or None, name),
+    "wandb": lambda directory, where, name: WandbRun(directory, Path(where or "runs"), name)}
 
 
 class Logging:
@@ -66,26 +61,21 @@ class Logging:
         many = len({one.node for one in state.rounds.values()}) > 1
         found = []
         for one in list(state.rounds.values())[-_RECENT:]:
-            for name, value in _values(one, state).items():
-                full = f"{name}/{state.nodes[one.node].name}" if many else name
-                if (full, one.number) not in self._told:
-                    self._told.add((full, one.number))
-                    found.append((full, one.number, (one.left_ns or 0) / 1e9, value))
+            if one.left_ns is None:
+                continue
+            known = {**one.values, **state.observed.get((one.number, one.node), {})}
+            numbers = {name: float(value) for name, value in known.items()
+                       if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)}
+            for scalar in of_round(one.number, state.nodes[one.node].name if many else "", one.left_ns, one.bytes,
+                                   not one.why, numbers):
+                if scalar[:2] not in self._told:
+                    self._told.add(scalar[:2])
+                    found.append(scalar)
         return found
 
     def _fail(self, error: Exception) -> None:
         self._failed = True
         print(f"warning: nothing more is logged: {type(error).__name__}: {error}", file=sys.stderr)     # noqa: T201
-
-
-def _values(one: RoundProgress, state: RunProgress) -> dict[str, float]:
-    """The values of a round as in `emul.report.export.scalars`, as far as known; none while it is under way."""
-    if one.left_ns is None:
-        return {}
-    known = {**one.values, **state.observed.get((one.number, one.node), {}), "mb": one.bytes / 1e6,
-             "virtual_s": one.left_ns / 1e9, "completed": 0.0 if one.why else 1.0}
-    return {name: float(value) for name, value in known.items()
-            if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)}
 
 
 def logger(said: str) -> Beside:
@@ -95,10 +85,11 @@ def logger(said: str) -> Beside:
     if kind not in KINDS:
         raise ExportError(f"--log {kind}: expected one of {', '.join(KINDS)}, with =PLACE behind it or without")
     try:
-        __import__(_PACKAGES[kind])
+        __import__(kind)
     except ImportError:
         raise ExportError(f"--log {kind} needs a package: install emul[{kind}]") from None
-    return lambda directory: _logged(directory, lambda state: KINDS[kind](state, where))
+    return lambda directory: _logged(directory, lambda state: KINDS[kind](
+        directory, where, titled(state.label, state.header.get("seed"), directory)))
 
 
 @contextlib.contextmanager
