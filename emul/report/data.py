@@ -88,7 +88,7 @@ def curve(run: RunData) -> pd.DataFrame:
     virtual_s: when the last deciding node left it. mb: 10^6 bytes of all that was sent until then. Values are means
     over the deciding nodes.
     """
-    found, left_ns = _seen(run.rounds, run.end_ns)
+    found, left_ns = over_nodes(run.rounds, run.end_ns)
     found.insert(2, "mb", sent_until(run, left_ns) / 1e6)
     return found
 
@@ -96,11 +96,14 @@ def curve(run: RunData) -> pd.DataFrame:
 def observed(path: Path) -> pd.DataFrame:
     """The same without bytes: neither messages nor journal are read. Raises RecordError."""
     record = opened(path, ("rounds.parquet",))
-    return _seen(record.table("rounds").to_pandas(), record.end_ns)[0]
+    return over_nodes(record.table("rounds").to_pandas(), record.end_ns)[0]
 
 
-def _seen(rounds: pd.DataFrame, end_ns: int) -> tuple[pd.DataFrame, np.ndarray]:
-    """round, virtual_s and values of rounds that were observed; when they were left, ns."""
+def over_nodes(rounds: pd.DataFrame, end_ns: int) -> tuple[pd.DataFrame, np.ndarray]:
+    """round, virtual_s and values of rounds that were observed; when they were left, ns.
+
+    rounds: one row a deciding node, with round, left_ns and what was observed of accuracy and loss.
+    """
     seen = [name for name in ("accuracy", "loss") if name in rounds]
     left = rounds.dropna(subset=seen, how="all") if seen else rounds.iloc[:0]
     found = left.groupby("round").agg({"left_ns": "max", **dict.fromkeys(seen, "mean")}).reset_index()

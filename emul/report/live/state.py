@@ -1,4 +1,10 @@
-"""The progress of a run, kept up row by row; memory for what is under way, not for what is over."""
+"""The progress of a run, kept up row by row; memory for what is under way, not for what is over.
+
+`emul.report.data` says the same of a whole record, from its tables and by arrays of all copies: what a run that goes
+has not yet, and what would be read again at every look. So states and kinds of bytes, and what is made of the rounds,
+come from there, and the counts are kept here; `test_at_the_end_the_state_says_what_summary_and_report_say` holds that
+both come to the same.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +23,15 @@ from emul.base.plain import PlainDict, PlainMapping
 from emul.base.rows import Row
 from emul.record.rundir import SCENARIO, read_section
 from emul.record.tables import FATES
+from emul.report import data
 
-_FIRST, _AGAIN, _WASTED, _LOST = "first", "retransmitted", "wasted", "lost"
 _SAMPLES = 60                       # of how far it was, for the estimate of its end
 _CURVE = 2000                       # points of a curve, at most
 
 WAITING, RUNNING, ENDED, STOPPED, DAMAGED = "waiting", "running", "ended", "stopped", "damaged"     # a run
-COMPUTING, IN_ROUND, BETWEEN, DOWN, OVER = "computing", "waiting", "between rounds", "down", "ended"
+COMPUTING, IN_ROUND, BETWEEN, DOWN = data.STATES
+OVER = "ended"
+_FIRST, _AGAIN, _WASTED, _LOST = data.KINDS
 
 
 @dataclass
@@ -190,18 +198,15 @@ class RunProgress:
 
     def curve(self) -> pd.DataFrame:
         """As `emul.report.data.curve`, with series and seed, of the rounds that were observed and are over."""
-        found = []
-        for number in sorted({number for number, _ in self.observed}):
-            over = [one for (n, _), one in self.rounds.items() if n == number and one.left_ns is not None]
-            values = [v for (n, _), v in self.observed.items() if n == number]
-            means = {name: _mean([v[name] for v in values if name in v]) for name in ("accuracy", "loss")}
-            if over:
-                found.append({"round": number, "virtual_s": max(one.left_ns or 0 for one in over) / 1e9,
-                              "mb": max(one.bytes for one in over) / 1e6, **means})
-        step = -(-len(found) // _CURVE) or 1
-        frame = pd.DataFrame(found[::step], columns=["round", "virtual_s", "mb", "accuracy", "loss"])
-        finite = frame.astype(float).replace([math.inf, -math.inf], math.nan)
-        return finite.assign(series=self.label, seed=self.header.get("seed"))
+        over = [(number, self.rounds[number, node], values) for (number, node), values in self.observed.items()
+                if (number, node) in self.rounds and self.rounds[number, node].left_ns is not None]
+        rounds = pd.DataFrame([(number, one.left_ns, one.bytes, values.get("accuracy"), values.get("loss"))
+                               for number, one, values in over],
+                              columns=["round", "left_ns", "bytes", "accuracy", "loss"], dtype=float)
+        frame, _ = data.over_nodes(rounds, self.now_ns)
+        frame.insert(2, "mb", rounds.groupby("round")["bytes"].max().reindex(frame["round"]).to_numpy() / 1e6)
+        frame = frame[::-(-len(frame) // _CURVE) or 1].replace([math.inf, -math.inf], math.nan)
+        return frame.assign(series=self.label, seed=self.header.get("seed"))
 
     def traffic_frame(self) -> pd.DataFrame:
         """As `emul.report.data.traffic`, without links."""
