@@ -82,6 +82,11 @@ def whole(chart: Any, **size: Any) -> Any:
     return chart.properties(width="container", autosize=alt.AutoSizeParams(type="fit-x", contains="padding"), **size)
 
 
+def in_rows(chart: Any, rows: int, px: int = 22, least: int = 2) -> Any:
+    """The same with a row, px high, for each of so many names; as high as `least` rows where they are fewer."""
+    return whole(chart, height=px * max(least, rows))
+
+
 def around(values: Sequence[float]) -> alt.Scale:
     """A scale that need not begin at 0. Of values that are all equal it has room on both sides: else Vega has a single
     tick, which it labels "0" for want of digits that differ."""

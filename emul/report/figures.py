@@ -21,6 +21,7 @@ from emul.report.drawing import (
     amount,
     byte_unit,
     coloured,
+    in_rows,
     named,
     ranked,
     row_axis,
@@ -33,7 +34,6 @@ from emul.report.topology import RELAY, Map
 _LINKS, _NODES, _CAUSES, _LOSSY = 20, 24, 14, 30        # rows that a figure shows, at most
 _BYTES_ROWS = 4000
 _BINS = 100                                             # of rounds on an axis
-_BAR = 22                                               # pixels a bar
 
 _STATE_COLOURS = ["$s1", "$wait", "$between", "$down"]
 _FATE_COLOURS = ["$delivered", "$late", "$lost", "$ended", "$s6", "$rejected", "$flight"]
@@ -63,7 +63,7 @@ def bytes_by_type(traffic: pd.DataFrame) -> Figure:
     return Figure("bytes-by-type", "Bytes by message type and direction",
                   f"All bytes on all links, overhead included. {_MEANING}",
                   f"Stacked bars of bytes by message type: {said or 'nothing was sent'}.",
-                  whole(chart, height=_BAR * max(len(order), 2)), {"bytes": found},
+                  in_rows(chart, len(order)), {"bytes": found},
                   found[["type", "direction", "kind", "bytes"]].sort_values("bytes", ascending=False), least_width=330)
 
 
@@ -98,7 +98,7 @@ def bytes_by_link(traffic: pd.DataFrame) -> Figure:
     busiest = f"{total.index[0]} with {amount(total.iloc[0] / 1e6, 'MB')}" if len(total) else "none"
     return Figure("bytes-by-link", "Bytes by link", f"Each direction of a link is a link. {_MEANING}{cut}",
                   f"Stacked bars of bytes by link. Busiest: {busiest}.",
-                  whole(chart, height=_BAR * max(2, min(len(total), _LINKS))), {"bytes": kept},
+                  in_rows(chart, min(len(total), _LINKS)), {"bytes": kept},
                   full[["from", "to", "type", "direction", "kind", "bytes"]], least_width=330)
 
 
@@ -117,7 +117,7 @@ def background(links: list[PlainDict]) -> Figure:
                   "Bytes beside those of the scheme, until the end of the run, on the links to which most was offered; "
                   "dropped: above the rate of the link, or while a fault had it down.",
                   f"Stacked bars of background traffic by link: {said}.",
-                  whole(chart, height=_BAR * max(2, len(links))), {"bytes": drawn}, found, least_width=330)
+                  in_rows(chart, len(links)), {"bytes": drawn}, found, least_width=330)
 
 
 def bytes_by_run(traffics: dict[str, pd.DataFrame]) -> Figure:
@@ -131,7 +131,7 @@ def bytes_by_run(traffics: dict[str, pd.DataFrame]) -> Figure:
         KIND_COLOURS, ["run:N", "kind:N", alt.Tooltip("size:Q", title=unit, format=",.4~f")])
     said = "; ".join(f"{name} {t['bytes'].sum() / 1e6:.4g} MB" for name, t in traffics.items())
     return Figure("bytes-by-run", "Bytes side by side", f"All bytes on all links. {_MEANING}",
-                  f"Stacked bars of bytes by run: {said}.", whole(chart, height=_BAR * max(len(traffics), 2)),
+                  f"Stacked bars of bytes by run: {said}.", in_rows(chart, len(traffics)),
                   {"bytes": found}, found[["run", "kind", "bytes"]], least_width=320)
 
 
@@ -338,7 +338,7 @@ def waiting(states: pd.DataFrame) -> Figure:
     return Figure("waiting", "Time of each node, by activity",
                   "Waiting: for messages, or sleeping. Between rounds: for the next one to begin. The time after the "
                   f"end of a role is left out.{cut}", f"Stacked bars of time by node. {top}.",
-                  whole(chart, height=_BAR * max(2, len(kept))), {"states": frame}, table, least_width=320)
+                  in_rows(chart, len(kept)), {"states": frame}, table, least_width=320)
 
 
 _HOW = ["arrival", "loss known", "deadline", "round over", "a departure"]
@@ -372,7 +372,7 @@ def delays(found: pd.DataFrame) -> Figure:
                   "message came later or was lost. waited_s: the length of the wait. alone_s: the part of it after the "
                   f"last but one message, which this sender alone cost.{cut}",
                   f"Points by round and cause. Most often: {said}.",
-                  whole(chart, height=_BAR * max(3, len(order))), {"delays": kept},
+                  in_rows(chart, len(order), least=3), {"delays": kept},
                   found.sort_values(["round", "decider"]), least_width=340)
 
 
@@ -396,7 +396,7 @@ def computing(found: pd.DataFrame) -> Figure:
                   "Bars: virtual seconds charged. Upright ticks: CPU seconds that the computations really took on the "
                   "machine of the run, whose speed need not be that of the virtual one.",
                   f"Bars of virtual seconds by role and label. Largest is {top}.",
-                  whole(bars + ticks, height=_BAR * max(2, len(frame))), {"computing": frame}, found, least_width=320)
+                  in_rows(bars + ticks, len(frame)), {"computing": frame}, found, least_width=320)
 
 
 def computing_by_run(frames: dict[str, pd.DataFrame]) -> Figure:
@@ -417,7 +417,7 @@ def computing_by_run(frames: dict[str, pd.DataFrame]) -> Figure:
                  alt.Tooltip("virtual_s:Q", title="virtual s", format=",.4f")])
     said = "; ".join(f"{name} {amount(f['virtual_s'].sum(), 's')}" for name, f in frames.items())
     return Figure("computing-by-run", "Computing side by side", "Virtual seconds charged, by role and label.",
-                  f"Stacked bars of computing by run: {said}.", whole(chart, height=_BAR * max(len(frames), 2)),
+                  f"Stacked bars of computing by run: {said}.", in_rows(chart, len(frames)),
                   {"computing": found}, found[["run", "role", "label", "count", "virtual_s", "real_cpu_s"]],
                   least_width=320)
 
@@ -464,7 +464,6 @@ def _good(metric: str) -> str:
 # --- the samples that each node held: what a partition made of the data ---------------------------------------------
 
 _HOLDERS, _CLASSES = 40, 60       # rows and columns that the figure shows, at most
-_ROW = 18                       # pixels a row
 
 
 def samples_held(run: RunData) -> pd.DataFrame:
@@ -509,7 +508,7 @@ def samples_by_class(found: pd.DataFrame) -> Figure:
                    "A row is a node, with the number of its samples in brackets; a column is a class. The "
                    "stronger a colour, the more samples; no field: none." if labelled else "A bar is a node.") + cut,
                   f"{len(held):,} nodes hold {_range(held['samples'])} training samples.{per_node}",
-                  whole(chart, height=_ROW * max(3, len(shown))),
+                  in_rows(chart, len(shown), px=18, least=3),
                   {"samples": frame.assign(holder=frame["node"].map(label)).drop(columns=["node"])}, table,
                   least_width=320)
 

@@ -13,12 +13,11 @@ import numpy as np
 import pandas as pd
 
 from emul.report.data import KINDS, RunData, traffic
-from emul.report.drawing import KIND_COLOURS, Figure, byte_unit, named, ranked, row_axis, stacked, whole
+from emul.report.drawing import KIND_COLOURS, Figure, byte_unit, in_rows, named, ranked, row_axis, stacked
 from emul.report.topology import RELAY
 
 NAMES = {"first": "first", "retransmitted": "again", "wasted": "wasted", "lost": "lost"}
 ROWS = 48               # of a figure, at most
-_BAR = 20
 
 
 def phases(run: RunData) -> pd.DataFrame:
@@ -94,4 +93,4 @@ def bytes_by_phase(found: pd.DataFrame) -> Figure:
                   "use; again: by reliable links; wasted: late, to nobody, rejected or never read; lost: with all hops "
                   "of the copy."
                   + cut, f"Stacked bars of bytes by phase. Largest: {total.idxmax()} with {total.max():.4g} MB.",
-                  whole(chart, height=_BAR * max(2, len(order))), {"bytes": long}, found, least_width=420)
+                  in_rows(chart, len(order), px=20), {"bytes": long}, found, least_width=420)

@@ -14,10 +14,9 @@ import pandas as pd
 from emul.record.summary import named_groups
 from emul.record.tables import DELIVERED, IN_FLIGHT, LATE, LOST, REJECTED, TO_ENDED
 from emul.report.data import DEADLINE, RunData, Waits, busy_until, endings
-from emul.report.drawing import Figure, amount, named, ranked, row_axis, stacked, whole
+from emul.report.drawing import Figure, amount, in_rows, named, ranked, row_axis, stacked
 
 _SHOWN = 24                 # nodes that a figure shows, at most
-_BAR = 22                   # pixels a bar
 BECAME = ("used", "late", "lost", "unread", "unsent")
 _COLOURS = ["$s1", "$late", "$lost", "$s4", "$between"]
 _WAITED = ("alone", "together")
@@ -86,7 +85,7 @@ def waited_figure(held: pd.DataFrame, key: str = "waited-for", title: str = "Wai
             f"the first tenth of them, {len(few)}, for {few['share'].sum():.0%} of the time")
     return Figure(key, title, f"{text}{cut}",
                   f"Stacked bars of waits by cause: {said}.",
-                  whole(chart, height=_BAR * max(2, len(kept))), {"waited": parts}, found, least_width=330)
+                  in_rows(chart, len(kept)), {"waited": parts}, found, least_width=330)
 
 
 # --- work wasted ----------------------------------------------------------------------------------------------------
@@ -167,7 +166,7 @@ def work_figure(found: pd.DataFrame) -> Figure:
                   "Computing of each node, by the fate of the message that it sent next to a deciding node: used, "
                   f"late, lost, or come and never read; unsent: the node sent nothing any more.{cut}",
                   f"Stacked bars of computing by node: {said}.",
-                  whole(chart, height=_BAR * max(2, min(len(order), _SHOWN))), {"work": kept},
+                  in_rows(chart, min(len(order), _SHOWN)), {"work": kept},
                   found.drop(columns=["node"]), least_width=330)
 
 
@@ -195,7 +194,7 @@ def side_by_side(found: dict[str, pd.DataFrame], key: str = "work-by-run",
          alt.Tooltip("bytes:Q", format=",")], columns=3)
     said = "; ".join(f"{name} {wasted(one):.0%}" for name, one in found.items())
     return Figure(key, title, text, f"Stacked bars of shares by {what}. In vain: {said}.",
-                  whole(chart, height=_BAR * max(len(found), 2)),
+                  in_rows(chart, len(found)),
                   {"work": parts}, parts.drop(columns=["rank"]), least_width=320)
 
 

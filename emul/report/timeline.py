@@ -8,13 +8,12 @@ import pandas as pd
 
 from emul.record.tables import read_table
 from emul.report.data import RunData
-from emul.report.drawing import Figure, coloured, named, row_axis, whole
+from emul.report.drawing import Figure, coloured, in_rows, named, row_axis, whole
 from emul.report.film import KINDS, Span, journeys
 from emul.report.spacetime import spaced, unit_of
 
 _LINKS = 24             # of a plan that are drawn, those with the most bytes
 _BARS = 3000            # contacts, and transfers, at most
-_ROW = 20               # px
 _SHARED, _BINS = 6, 120         # links with background traffic, and parts of the time axis
 _HEIGHT = 0.85          # of a row of that figure, that its largest rate takes
 _RATES, _ARRIVALS = "background_bps", "arrival_bytes"
@@ -66,7 +65,7 @@ def contact_plan(run: RunData, contacts: pd.DataFrame) -> Figure:
                   f"bars: messages, from their offer to the link to their arrival behind it, waiting included.{cut}",
                   f"Bars by link: {len(table):,} contacts and {len(transfers):,} transfers of {len(order):,} links "
                   f"over {run.end_ns / factor:.4g} {unit}.",
-                  whole(chart, height=_ROW * max(2, len(order))), {"contacts": bars, "transfers": over},
+                  in_rows(chart, len(order), px=20), {"contacts": bars, "transfers": over},
                   pd.concat([table, transfers], ignore_index=True).rename(
                       columns={"from": f"from_{unit}", "to": f"to_{unit}"}), least_width=340)
 
