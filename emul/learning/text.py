@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from emul.base.plain import PlainDict
+from emul.base.plain import PlainDict, is_count
 from emul.base.streams import generator
 from emul.learning import own_data
 from emul.learning.dataset import DataError, DataSet
@@ -40,9 +40,9 @@ def mistakes(spec: Mapping[str, object]) -> Iterator[tuple[str, object, str]]:
         yield "package", package, "expected the name of an installed package, such as networkx"
     elif _folder(package) is None:
         yield "package", package, f"no package of this name is installed: pip install {package}"
-    if not _is_count(spec.get("window")):
+    if not is_count(spec.get("window")):
         yield "window", spec.get("window"), "expected the bytes of a sample, 1 or more, such as 128"
-    if spec.get("test") is not None and not _is_count(spec["test"]):
+    if spec.get("test") is not None and not is_count(spec["test"]):
         yield "test", spec["test"], "expected a number of test windows, 1 or more"
     if digest is not None and not (isinstance(digest, str) and len(digest) == 64 and set(digest) <= set(_HEX)):
         yield "sha256", digest, "expected 64 digits 0-9a-f"
@@ -130,7 +130,3 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return "without a number"
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from emul.base import tables
 from emul.base.errors import Problem, ScenarioError
-from emul.base.plain import PlainMapping
+from emul.base.plain import PlainMapping, is_number
 from emul.base.units import LARGEST, duration_unit
 from emul.network.linkrecord import Beyond, BeyondRecord, LinkRecord, PacketRow, Row
 from emul.network.models.chains import PacketChain, RoundChain
@@ -411,7 +411,7 @@ def _number(cells: Mapping[str, object], name: str) -> Any:
             return tables.finite(value)
         except ValueError as error:
             raise _Wrong(name, f'"{value[:40]}"', str(error)) from None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
+    if not is_number(value) or value != value:
         raise _Wrong(name, repr(value)[:40], "expected a number")
     return value
 

@@ -19,6 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from emul.base.errors import Problem
+from emul.base.plain import is_count
 from emul.network.links.connections import TcpStack
 from emul.network.links.features import Queue, Switching
 from emul.network.links.link import bandwidth_problem, latency_problem
@@ -113,9 +114,9 @@ def _problems(rule: LinkRule) -> list[tuple[str, str, str]]:
         found.append(("match", repr(rule.match), str(error)))
     found += parameter_problems(rule.latency_ns, rule.bandwidth_bps, rule.outage)
     found += _feature_problems(rule)
-    if rule.overhead_bytes is not None and not _is_count(rule.overhead_bytes, 0):
+    if rule.overhead_bytes is not None and not is_count(rule.overhead_bytes, 0):
         found.append(("overhead_bytes", repr(rule.overhead_bytes), "expected a whole number of bytes, 0 or more"))
-    if rule.mtu is not None and not _is_count(rule.mtu, 1):
+    if rule.mtu is not None and not is_count(rule.mtu, 1):
         found.append(("mtu", repr(rule.mtu), "expected a whole number of bytes, 1 or more"))
     if rule.sharing is not None and rule.sharing not in get_args(SharingMode):
         found.append(("sharing", repr(rule.sharing), f"expected one of {', '.join(get_args(SharingMode))}"))
@@ -197,10 +198,6 @@ def parameter_problems(latency_ns: Any, bandwidth_bps: Any, outage: Any) -> list
     elif outage is not None and outage != "none":
         found.append(("outage", repr(outage), 'expected an outage model or "none"'))
     return found
-
-
-def _is_count(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 class Resolver:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
-from emul.base.plain import PlainDict
+from emul.base.plain import PlainDict, is_count, is_number
 from emul.base.tracebacks import said
 from emul.learning import (
     clusters,
@@ -86,7 +86,7 @@ def _mistakes(task: object, clients: int, plugins: Sequence[str]) -> list[Findin
         found += _of_root(task["root"], task.get("data"), known)
     if task.get("clusters") is not None:
         found += _of_clusters(task["clusters"], clients, known)
-    if task.get("choose_on") is not None and not _is_count(task["choose_on"], 0):
+    if task.get("choose_on") is not None and not is_count(task["choose_on"], 0):
         found.append((("choose_on",), _shown(task["choose_on"]), "expected a number of samples, 0 or more"))
     said = task.get("partition")
     found += _of_partition("iid" if said is None else said, clients, known, _samples(task, known), plugins)
@@ -236,7 +236,7 @@ def _of_text(data: PlainDict) -> Iterator[Finding]:
 
 
 def _of_held_out(held_out: object, known: BuiltInData | None) -> Iterator[Finding]:
-    if held_out is not None and not (_is_held_out(held_out, known) if known else _is_count(held_out, 0)):
+    if held_out is not None and not (_is_held_out(held_out, known) if known else is_count(held_out, 0)):
         yield (("data", "held_out"), _shown(held_out), f"expected an integer in 0..{known.samples - 1}" if known else
                "expected an integer, 0 or more")
 
@@ -251,12 +251,12 @@ def _of_root(said: object, data: object, known: BuiltInData | None) -> Iterator[
         if key not in root.KEYS:
             yield ("root", str(key)), _shown(said[key]), "unknown key" + nearest(str(key), root.KEYS)
     samples, most = said.get("samples"), known.samples - 1 if known else None
-    if not _is_count(samples, 1) or (most is not None and int(samples or 0) > most):
+    if not is_count(samples, 1) or (most is not None and int(samples or 0) > most):
         yield ("root", "samples"), _shown(samples), f"expected an integer in 1..{most or 'n'}"
     bias, towards, parts = said.get("bias"), said.get("class"), said.get("parts")
-    if bias is not None and not (_is_number(bias) and 0 <= bias <= 1):
+    if bias is not None and not (is_number(bias) and 0 <= bias <= 1):
         yield ("root", "bias"), _shown(bias), "expected a share of the root samples in [0, 1]"
-    if towards is not None and not (_is_count(towards, 0) and (known is None or towards < known.classes)):
+    if towards is not None and not (is_count(towards, 0) and (known is None or towards < known.classes)):
         yield ("root", "class"), _shown(towards), f"expected a class in 0..{known.classes - 1 if known else 'C - 1'}"
     if parts not in (None, "random", "labels"):
         yield ("root", "parts"), _shown(parts), "expected random or labels"
@@ -270,7 +270,7 @@ def _of_clusters(said: object, clients: int, known: BuiltInData | None) -> Itera
     turned = kind == "rotate"
     if turned and not (isinstance(value, list) and len(value) >= 2 and all(map(_is_right_angle, value))):
         yield ("clusters", kind), _shown(value), "expected two angles or more, multiples of 90 degrees"
-    elif not turned and not _is_count(value, 2):
+    elif not turned and not is_count(value, 2):
         yield ("clusters", kind), _shown(value), "expected a number of clusters >= 2"
     elif clusters.count(said) > clients:
         yield ("clusters", kind), _shown(value), f"expected at most {clients} clusters, one a client"
@@ -283,7 +283,7 @@ def _of_normalise(levels: Any, channels: int | None) -> Iterator[Finding]:
         return
     good = isinstance(levels, dict) and set(levels) <= {"mean", "std"}
     numbers = {key: value if isinstance(value, list) else [value] for key, value in levels.items()} if good else {}
-    good = good and all(v and all(map(_is_number, v)) for v in numbers.values())
+    good = good and all(v and all(map(is_number, v)) for v in numbers.values())
     if not good or not min(numbers.get("std", [1.0])) > 0:
         yield ("data", "normalise"), _shown(levels), "expected such as {mean: 0.1307, std: 0.3081}, std > 0"
     elif channels is not None and any(isinstance(v, list) and len(v) != channels for v in levels.values()):
@@ -339,22 +339,22 @@ def _of_rule(name: str, value: object, classes: int | None) -> Iterator[tuple[tu
     elif name == "sizes" and not _is_size_law(value):
         laws = ", ".join(partition.SIZE_LAWS)
         yield (), value, f"expected {laws}, or {{lognormal: sigma}} with a sigma above 0, at most 10"
-    elif name == "shards" and not _is_count(value, 1):
+    elif name == "shards" and not is_count(value, 1):
         yield (), value, "expected a number of shards >= 1"
-    elif name == "dirichlet" and not (_is_number(value) and 0 < value < float("inf")):
+    elif name == "dirichlet" and not (is_number(value) and 0 < value < float("inf")):
         yield (), value, "expected a concentration > 0"
-    elif name == "classes" and not (_is_count(value, 1) and value <= (classes or value)):
+    elif name == "classes" and not (is_count(value, 1) and value <= (classes or value)):
         yield (), value, f"expected a number of classes in 1..{classes or 'C'}"
-    elif name == "degree" and not (_is_number(value) and 0 <= value <= 1):
+    elif name == "degree" and not (is_number(value) and 0 <= value <= 1):
         yield (), value, "expected a probability in [0, 1]"
-    elif name == "bootstrap" and not _is_count(value, 1):
+    elif name == "bootstrap" and not is_count(value, 1):
         yield (), value, "expected a number of samples >= 1"
 
 
 def _is_size_law(value: object) -> bool:
     if isinstance(value, dict):
         sigma = value.get("lognormal")
-        return len(value) == 1 and _is_number(sigma) and 0 < sigma <= 10
+        return len(value) == 1 and is_number(sigma) and 0 < sigma <= 10
     return value in partition.SIZE_LAWS
 
 
@@ -366,7 +366,7 @@ def _of_class_space(value: object, classes: int | None) -> Iterator[tuple[tuple[
     for key, given in value.items():
         if key not in keys:
             yield (str(key),), given, "unknown key" + nearest(str(key), keys)
-        elif not _is_count(given, keys[key]):
+        elif not is_count(given, keys[key]):
             yield (key,), given, f"expected an integer, {keys[key]} or more"
         elif key == "avg" and classes is not None and given > classes:
             yield (key,), given, f"expected at most the {classes} classes"
@@ -408,20 +408,12 @@ def _of_objective(spec: Any, plugins: Sequence[str]) -> Iterator[Finding]:
 
 # --- values -------------------------------------------------------------------------------------------------------
 
-def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _is_right_angle(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value % 90 == 0
 
 
-def _is_count(value: object, least: int) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-
 def _is_held_out(value: object, known: BuiltInData) -> bool:
-    return _is_count(value, 0) and value < known.samples
+    return is_count(value, 0) and value < known.samples
 
 
 def _shown(value: object) -> str:

@@ -14,9 +14,10 @@ from collections.abc import Callable, Mapping
 import networkx as nx
 
 from emul.base.errors import Problem
+from emul.base.plain import is_count, is_number
 from emul.base.streams import generator, key64
 from emul.network.graph.geo import Point, Positions
-from emul.network.graph.topology import SHAPES, TopologyError, TopologySpec, numbered, numbered_servers, positive
+from emul.network.graph.topology import SHAPES, TopologyError, TopologySpec, numbered, numbered_servers
 
 EXTENT_KM = 1000.0
 MOST = 10**6                        # vertices
@@ -83,7 +84,7 @@ def _problems(spec: TopologySpec) -> list[Problem]:
             wrong(name, value, f'is not used by the generator "{spec.generator}"')
         elif name in ("radius", "rewire"):
             _check_share(name, value, wrong)
-        elif not positive(value) or value > MOST:
+        elif not is_count(value) or value > MOST:
             wrong(name, value, f"expected a whole number in 1..{MOST}")
     ways = [way for way, there in (
         ("nodes", "nodes" in sizes), ("rows and columns", spec.generator == "grid"), ("height", "height" in sizes),
@@ -95,9 +96,9 @@ def _problems(spec: TopologySpec) -> list[Problem]:
         if name not in sizes and name != "height":
             wrong(name, "missing", f'is needed by the generator "{spec.generator}"')
     for name in ("clients", "peers"):
-        if getattr(spec, name) is not None and not positive(getattr(spec, name)):
+        if getattr(spec, name) is not None and not is_count(getattr(spec, name)):
             wrong(name, getattr(spec, name), "expected a whole number, 1 or more")
-    if not positive(spec.servers):
+    if not is_count(spec.servers):
         wrong("servers", spec.servers, "expected a whole number, 1 or more")
     counted = spec.clients is not None or spec.peers is not None
     if counted and spec.roles:
@@ -116,7 +117,7 @@ def _other_ways(generator_name: str) -> str:
 
 
 def _check_share(name: str, value: object, wrong: Wrong) -> None:
-    number = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    number = value if is_number(value) else math.nan
     if name == "radius" and not 0 < number <= 1.5:
         wrong(name, value, "expected a share of the side of the square, above 0, at most 1.5")
     elif name == "rewire" and not 0 <= number <= 1:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from emul.base.errors import Problem
+from emul.base.plain import is_number
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -118,7 +119,7 @@ def _point(data: Mapping[str, object]) -> Point | None:
 
 def _degrees(lat: Any, lon: Any) -> Point:
     for value, most in ((lat, 90), (lon, 180)):
-        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= most:     # refuses NaN
+        if not is_number(value) or not abs(value) <= most:     # refuses NaN
             raise ValueError(f"{str(lat)[:20]}, {str(lon)[:20]}")
     return float(lat), float(lon)
 

@@ -20,7 +20,7 @@ import networkx as nx
 from msgspec.structs import replace
 
 from emul.base.errors import NetworkError, Problem
-from emul.base.plain import PlainDict
+from emul.base.plain import PlainDict, is_number
 from emul.network.graph.attributes import DESCRIPTIVE, Attributes
 from emul.network.graph.constellation import KIND, PLANE, graph_of
 from emul.network.graph.generators import shape
@@ -303,7 +303,7 @@ class _TopologyBuilder:
         if name is None or self._spec.latency is None:
             return None
         value = data[name]
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1e6:      # refuses NaN
+        if not is_number(value) or not 0 <= value <= 1e6:      # refuses NaN
             problems.append(Problem(f"{place}, {name}", repr(value), "expected a length in km", data.get(LINE)))
             return None
         return float(value)

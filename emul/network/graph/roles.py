@@ -9,6 +9,7 @@ from typing import get_args, get_type_hints
 import networkx as nx
 
 from emul.base.errors import Problem
+from emul.base.plain import is_count
 from emul.base.streams import generator
 from emul.network.graph.topology import Access, RoleRule, TopologySpec, unknown
 
@@ -67,7 +68,7 @@ class Roles:
             self._problem(role, repr(rule.rule), unknown(str(rule.rule), ROLE_RULES, "rule for a role"))
             return []
         count = rule.count
-        if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
+        if count is not None and not is_count(count):
             self._problem(role, f"count {count!r}", "expected a whole number, 1 or more")
             return []
         before = len(self.problems)

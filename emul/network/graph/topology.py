@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from emul.base.errors import NetworkError, Problem, ScenarioError
 from emul.base.names import listed
+from emul.base.plain import is_count
 from emul.network.models.constellations import ConstellationSpec
 from emul.network.rules import LinkParameters
 
@@ -306,16 +307,11 @@ def numbered(role: str, count: int | None) -> list[str]:
 def _generator_problems(spec: TopologySpec) -> list[Problem]:
     wanted = ("peers",) if spec.generator == "complete" else ("clients", "servers")
     problems = [Problem(f"topology.{name}", repr(value), "expected a whole number, 1 or more", spec.line)
-                for name in wanted if not positive(value := getattr(spec, name))]
+                for name in wanted if not is_count(value := getattr(spec, name))]
     if spec.roles:
         problems.append(Problem("topology.roles", ", ".join(spec.roles), "is for files: a generator has its own roles",
                                 spec.line))
     return problems
-
-
-def positive(value: object) -> bool:
-    """True if it is a whole number of 1 or more; a bool is none."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def shortened(problems: list[Problem], more: str = "") -> list[Problem]:

@@ -20,7 +20,8 @@ from dataclasses import dataclass, replace
 from math import ceil, inf
 from typing import Any, Literal, NamedTuple, Protocol, get_args
 
-from emul.network.links.features import Finding, is_count
+from emul.base.plain import is_count
+from emul.network.links.features import Finding
 from emul.network.links.tcp import INITIAL_WINDOW, MSS_BYTES
 
 Congestion = Literal["cubic", "reno"]

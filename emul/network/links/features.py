@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from emul.base.plain import is_count
+
 Finding = tuple[str, str, str]      # place, found, expected
-
-
-def is_count(value: object, least: int) -> bool:
-    """True if it is a whole number, `least` or more."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 class Delay(Protocol):

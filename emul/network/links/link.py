@@ -20,9 +20,10 @@ from collections import deque
 from collections.abc import Mapping
 from fractions import Fraction
 from math import ceil
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeGuard, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from emul.base.errors import NetworkError
+from emul.base.plain import is_count, is_number
 from emul.network.links.service import PAUSED, WORK_PER_BYTE
 from emul.network.models.loss import Outage
 
@@ -338,17 +339,13 @@ def bandwidth_problem(bandwidth_bps: object) -> str | None:
     """The mistake in a bandwidth in bit/s; None and "infinite" are sound."""
     if bandwidth_bps is None or bandwidth_bps == "infinite":
         return None
-    if _is_number(bandwidth_bps) and 0 < bandwidth_bps < float("inf"):
+    if is_number(bandwidth_bps) and 0 < bandwidth_bps < float("inf"):
         return None
     return f'bandwidth {bandwidth_bps!r}: expected a positive number of bit/s or "infinite"'
 
 
 def latency_problem(latency_ns: object) -> str | None:
     """The mistake in a latency in ns; None is sound."""
-    if latency_ns is None or (_is_number(latency_ns) and isinstance(latency_ns, int) and latency_ns >= 0):
+    if latency_ns is None or is_count(latency_ns, 0):
         return None
     return f"latency {latency_ns!r}: expected a whole number of ns, 0 or more"
-
-
-def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -7,6 +7,7 @@ from math import inf
 from typing import Protocol
 
 from emul.base.errors import NetworkError
+from emul.base.plain import is_number
 from emul.network.links.stalls import Stall
 
 WORK_PER_BYTE = 8e9             # bits a byte times ns a second: work / (bit/s) is a time in ns
@@ -161,6 +162,6 @@ class FlowGroup(Protocol):
 
 def check_bandwidth(link: int, bandwidth_bps: object) -> None:
     """Raise NetworkError on what no link can have."""
-    if isinstance(bandwidth_bps, bool) or not isinstance(bandwidth_bps, (int, float)) or not 0 <= bandwidth_bps < inf:
+    if not is_number(bandwidth_bps) or not 0 <= bandwidth_bps < inf:
         raise NetworkError(f'link {link}: bandwidth {bandwidth_bps!r}: expected a number of bit/s, 0 or more, '
                            'or "infinite"')

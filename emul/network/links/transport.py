@@ -34,8 +34,9 @@ from typing import Literal, NamedTuple, Protocol, cast, get_args
 
 import numpy as np
 
+from emul.base.plain import is_count, is_number
 from emul.base.streams import key64, uniform_at, uniforms_at
-from emul.network.links.features import Finding, is_count
+from emul.network.links.features import Finding
 from emul.network.links.service import PAUSED, Bytes, Service
 from emul.network.links.tcp import MSS_BYTES, RTO_NS, mathis_bps, pftk_bps
 from emul.network.models.chains import RoundChain
@@ -73,7 +74,7 @@ class Arq:
         if self.retries is not None and is_count(self.retries, UNLIMITED_RETRIES):
             found.append(("retries", repr(self.retries), f"expected unlimited, or less than {UNLIMITED_RETRIES}"))
         q = self.ack_loss
-        if isinstance(q, bool) or not isinstance(q, (int, float)) or not 0 <= q <= 1:
+        if not is_number(q) or not 0 <= q <= 1:
             found.append(("ack_loss", repr(q), "expected a probability in [0, 1]"))
         if self.mtu is not None and self.mode == "stop_and_wait":
             found.append(("mtu", repr(self.mtu), "is of selective_repeat: stop_and_wait repeats whole messages"))

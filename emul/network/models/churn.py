@@ -26,6 +26,7 @@ from typing import TypeAlias
 from emul.base import tables, units
 from emul.base.errors import Problem, ScenarioError
 from emul.base.files import read_text
+from emul.base.plain import is_number
 from emul.base.streams import generator, key64, uniform_at
 from emul.network.models.laws import Exponential, Fixed, LogNormal, Weibull
 from emul.network.models.profiles import NEVER
@@ -435,7 +436,7 @@ def from_fedscale(text: str, file: str) -> dict[str, Schedule]:
 def _seconds(values: object) -> list[int] | None:
     """Numbers of seconds as ns; None if they are none."""
     if not isinstance(values, list) or not all(
-            isinstance(v, (int, float)) and not isinstance(v, bool) and 0 <= v < units.LARGEST / 1e9 for v in values):
+            is_number(v) and 0 <= v < units.LARGEST / 1e9 for v in values):
         return None
     return [round(Fraction(v) * 10**9) for v in values]
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from math import exp, floor, isfinite
+from math import exp, floor
 from pathlib import Path
 from statistics import NormalDist
 from typing import Literal, Protocol, TypeAlias, get_args
@@ -19,6 +19,7 @@ from typing import Literal, Protocol, TypeAlias, get_args
 from emul.base import tables
 from emul.base.errors import Problem, ScenarioError
 from emul.base.files import read_text
+from emul.base.plain import is_count, is_number
 from emul.base.streams import key64, uniform_at
 from emul.base.units import LARGEST
 from emul.network.models.pieces import Pieces
@@ -339,8 +340,7 @@ def problem(spec: LatencySpec) -> tuple[str, str, str] | None:
         found = found or _durations(mean=spec.mean_ns, jitter=spec.jitter_ns)
     elif isinstance(spec, LognormalSpec):
         found = found or _durations(median=spec.median_ns)
-        sound = isinstance(spec.sigma, (int, float)) and not isinstance(spec.sigma, bool) and isfinite(spec.sigma)
-        if found is None and not (sound and 0 < spec.sigma <= _SIGMA):
+        if found is None and not (is_number(spec.sigma) and 0 < spec.sigma <= _SIGMA):
             found = "sigma", repr(spec.sigma), f"expected a number above 0, at most {_SIGMA}"
     if found is None and isinstance(spec, EmpiricalSpec | LatencyTraceSpec):
         try:
@@ -355,7 +355,7 @@ _SIGMA = 20         # of a lognormal law: beyond it draws leave what 64 bits of 
 
 def _durations(**values: object) -> tuple[str, str, str] | None:
     for name, value in values.items():
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= LARGEST:
+        if not is_count(value, 0) or value > LARGEST:
             return name, repr(value), "expected a duration, 0 or more"
     return None
 

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import expm1, isfinite
 from pathlib import Path
-from typing import Literal, TypeAlias, TypeGuard, get_args
+from typing import Literal, TypeAlias, get_args
 
 from emul.base import tables
 from emul.base.errors import ScenarioError
+from emul.base.plain import is_count, is_number
 from emul.network.models.pieces import Pieces
 
 OutageUnit = Literal["message", "packet", "round", "slot"]
@@ -127,7 +128,7 @@ def _values(spec: AnyOutage) -> tuple[str, str, str] | None:
         return _durations(up=spec.up_ns, down=spec.down_ns)
     if isinstance(spec, FadingSpec):
         for name, value in (("snr", spec.snr), ("spectral_efficiency", spec.efficiency)):
-            if not _is_number(value) or not isfinite(value) or value <= 0:
+            if not is_number(value) or not isfinite(value) or value <= 0:
                 return name, repr(value), "expected a positive number"
         if spec.efficiency > 1000:
             return "spectral_efficiency", repr(spec.efficiency), "expected bit/s/Hz, at most 1000"
@@ -159,20 +160,16 @@ def _trace(spec: LossTraceSpec) -> tuple[str, str, str] | None:
 
 def _probabilities(**values: object) -> tuple[str, str, str] | None:
     for name, value in values.items():
-        if not _is_number(value) or not 0 <= value <= 1:        # refuses NaN, too
+        if not is_number(value) or not 0 <= value <= 1:        # refuses NaN, too
             return name, repr(value), "expected a probability in [0, 1]"
     return None
 
 
 def _durations(**values: object) -> tuple[str, str, str] | None:
     for name, value in values.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+        if not is_count(value):
             return name, repr(value), "expected a positive duration"
     return None
-
-
-def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def read_trace(file: Path, loop: bool) -> Pieces[float]:
