@@ -57,9 +57,12 @@ class Pieces(Generic[V]):
     def next_change(self, t_ns: int) -> int | None:
         """The first time after `t_ns` with another value; None: never. Where a lap begins with the value that the one
         before ended with, that is no change."""
-        i, times, values = self.place(t_ns), self.times, self.values
-        value, begin = values[i], 0 if self.period_ns is None else t_ns - self._lap(t_ns)[0]
-        turns = 0
+        if self.known_ns is not None:
+            self.place(t_ns)
+        first = t_ns if self.period_ns is None else self._lap(t_ns)[0]
+        begin, times, values = t_ns - first, self.times, self.values
+        i = bisect_right(times, first) - 1
+        value, turns = values[i], 0
         while turns < 2:                            # after a whole lap of one value nothing else can come
             if i + 1 < len(times):
                 i += 1

@@ -82,6 +82,8 @@ class PiecewiseConstant(Pieces[int]):
         """The work that could have left from 0 to `t_ns`, in bit ns/s."""
         while self.known_ns is not None and self.known_ns <= t_ns:
             self._grow()
+        if self.period_ns is None:
+            return self._work_in(t_ns)
         t_ns, laps = self._lap(t_ns)
         return self._work_in(t_ns) + laps * self._of_lap
 
