@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Generic, TypeVar
 
-V = TypeVar("V", int, float)
+V = TypeVar("V", bound=float)
 
 
 class Pieces(Generic[V]):
@@ -25,7 +25,7 @@ class Pieces(Generic[V]):
 
     def __init__(self, times: list[int], values: list[V], period_ns: int | None = None, repeat_from_ns: int = 0):
         self.times = times
-        self.values = values
+        self.values: list[V] = values
         self.period_ns = period_ns
         self.repeat_from_ns = repeat_from_ns
         self.known_ns: int | None = None

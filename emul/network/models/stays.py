@@ -65,8 +65,8 @@ class Stays:
     def __init__(self, bad: bool, length: Callable[[int, bool], int | None]):
         self._first = bad
         self._length = length
-        # Begins of the stays number 0, _KEPT, 2 * _KEPT, ... Not all are kept, as `Pieces` would: a chain may change its
-        # state with every slot or packet of a run, and lengths are draws that can be made again.
+        # Begins of the stays number 0, _KEPT, 2 * _KEPT, ... Not all are kept, as `Pieces` would: a chain may change
+        # its state with every slot or packet of a run, and lengths are draws that can be made again.
         self._checkpoints = [0]
         self._go_to(0, 0)
 
