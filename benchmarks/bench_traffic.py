@@ -16,7 +16,7 @@ from emul.network import FlowLink, FullLink, LinkRule, TopologySpec, build
 from emul.network.links.fluid import Fluid
 from emul.network.models.background import SineRate, Traffic, WalkRate, rate_curve
 from emul.network.models.elastic import MessageLaws
-from emul.network.models.laws import Exponential, Fixed, Uniform
+from emul.network.models.laws import Exponential, Fixed, UniformLaw
 from emul.network.models.residual import LinkLoad, LoadEntry
 
 _MBIT, _MS, _S = 10**6, 10**6, 10**9
@@ -25,7 +25,7 @@ _LAWS = MessageLaws(Exponential(80 * _MS), Exponential(40_000))
 
 
 def _load(own_bps: int, drawn: bool = True) -> LinkLoad:
-    rate = (WalkRate(Fixed(10 * _MS), Uniform(0, own_bps // 2)) if drawn
+    rate = (WalkRate(Fixed(10 * _MS), UniformLaw(0, own_bps // 2)) if drawn
             else SineRate(own_bps // 4, own_bps // 4, 1440 * _MS, 10 * _MS))
     return LinkLoad([LoadEntry("walk", rate_curve(Traffic("walk", rate, link="*"), 1, "a", "b"))], own_bps)
 

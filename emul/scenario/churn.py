@@ -13,7 +13,7 @@ from pydantic import Field, PlainValidator
 from emul.base.plain import PlainDict
 from emul.base.units import format_duration
 from emul.network.models.churn import Diurnal, Law, Shocks
-from emul.network.models.laws import Exponential, Fixed, LogNormal, Normal, Pareto, Poisson, Uniform, Weibull
+from emul.network.models.laws import Exponential, Fixed, LogNormal, Normal, Pareto, Poisson, UniformLaw, Weibull
 from emul.scenario.sections import (
     Count,
     PositiveDuration,
@@ -301,7 +301,7 @@ def law_document(law: object, written: Callable[[int], str] = format_duration) -
             return {"lognormal": {"median": written(median), "sigma": sigma}}
         case Pareto(shape, mean):
             return {"pareto": {"shape": shape, "mean": written(mean)}}
-        case Uniform(least, most):
+        case UniformLaw(least, most):
             return {"uniform": [written(least), written(most)]}
         case Normal(mean, sigma):
             return {"normal": {"mean": written(mean), "sigma": written(sigma)}}

@@ -26,7 +26,7 @@ from emul.network.models.background import (
     WalkRate,
 )
 from emul.network.models.elastic import MessageLaws, SizeLaw
-from emul.network.models.laws import Exponential, Fixed, LogNormal, Normal, Pareto, Poisson, Uniform
+from emul.network.models.laws import Exponential, Fixed, LogNormal, Normal, Pareto, Poisson, UniformLaw
 from emul.network.models.traces import TraceSpec
 from emul.scenario.churn import LawRule, law_document, law_value
 from emul.scenario.links import BandwidthTrace, bandwidth_document, bandwidth_spec
@@ -272,7 +272,7 @@ def _size(value: object) -> SizeLaw:
     if rule.lognormal is not None:
         return LogNormal(rule.lognormal.median, rule.lognormal.sigma)
     if rule.uniform is not None:
-        return Uniform(*rule.uniform)
+        return UniformLaw(*rule.uniform)
     assert rule.exponential is not None
     return Exponential(rule.exponential)
 
@@ -366,7 +366,7 @@ def _spec(rate: int | BandwidthTrace | RateRule, base: Path) -> RateSpec:
 
 def _law(rule: RateLawRule) -> RateLaw:
     if rule.uniform is not None:
-        return Uniform(*rule.uniform)
+        return UniformLaw(*rule.uniform)
     if rule.normal is not None:
         return Normal(rule.normal.mean, rule.normal.sigma)
     if rule.poisson is not None:

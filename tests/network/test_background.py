@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from emul.network import Fluid, LinkRule, TopologySpec, build
 from emul.network.links.full_link import FullLink
 from emul.network.models.background import OnOffRate, RampRate, SineRate, Traffic, WalkRate, mean_bps, rate_curve
-from emul.network.models.laws import Exponential, Fixed, Normal, Pareto, Poisson, Uniform
+from emul.network.models.laws import Exponential, Fixed, Normal, Pareto, Poisson, UniformLaw
 from emul.network.models.profiles import NEVER, PiecewiseConstant
 from emul.network.models.residual import LinkLoad, LoadEntry, Residual
 
@@ -214,7 +214,7 @@ def test_a_ramp_has_the_exact_mean_of_each_step_and_stays():
 
 
 @pytest.mark.parametrize(("law", "mean", "sigma"), [
-    (Uniform(10 * M, 30 * M), 20 * M, 20 * M / math.sqrt(12)), (Normal(20 * M, 4 * M), 20 * M, 4 * M),
+    (UniformLaw(10 * M, 30 * M), 20 * M, 20 * M / math.sqrt(12)), (Normal(20 * M, 4 * M), 20 * M, 4 * M),
     (Exponential(20 * M), 20 * M, 20 * M), (Poisson(20 * M, M), 20 * M, math.sqrt(20) * M)])
 def test_a_walk_draws_from_its_law(law, mean, sigma):
     walk = WalkRate(Fixed(S), law)
@@ -256,7 +256,7 @@ def test_only_links_that_match_are_loaded_and_the_others_are_plain():
 
 
 def test_both_directions_of_one_medium_count():
-    walk = WalkRate(Fixed(S), Uniform(0, M))
+    walk = WalkRate(Fixed(S), UniformLaw(0, M))
     for sharing in ("fifo", "maxmin"):
         network = star(Traffic("t", M, link="client1->server"), Traffic("w", walk, link="client1<->server"),
                        duplex="half", sharing=sharing)

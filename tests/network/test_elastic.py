@@ -12,12 +12,12 @@ import pytest
 from emul.network import LinkRule, TopologySpec, build
 from emul.network.models.background import Traffic
 from emul.network.models.elastic import MessageLaws, arrivals
-from emul.network.models.laws import Exponential, Fixed, LogNormal, Pareto, Uniform
+from emul.network.models.laws import Exponential, Fixed, LogNormal, Pareto, UniformLaw
 
 M, S, MS = 10**6, 10**9, 10**6
 MB = 10**6
 SIZES = {"det": Fixed(40_000), "exp": Exponential(40_000), "pareto": Pareto(1.5, 40_000),
-         "pareto 5": Pareto(5, 40_000), "uniform": Uniform(10_000, 70_000),
+         "pareto 5": Pareto(5, 40_000), "uniform": UniformLaw(10_000, 70_000),
          "lognormal": LogNormal(30_000, 0.5)}
 
 

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from emul.base.streams import generator, key64, uniform_at
 from emul.network.models.churn import Law
 from emul.network.models.elastic import MessageLaws
-from emul.network.models.laws import Exponential, Normal, Pareto, Poisson, Uniform
+from emul.network.models.laws import Exponential, Normal, Pareto, Poisson, UniformLaw
 from emul.network.models.pieces import Pieces, earliest
 from emul.network.models.profiles import PiecewiseConstant, RateCurve
 from emul.network.models.traces import TraceSpec
@@ -26,7 +26,7 @@ MOST_STEPS = 100_000            # of one period or one ramp
 _MEAN_POINTS = 1000             # quantiles by which the mean of a law cut at 0 and at `most` is estimated
 
 
-RateLaw: TypeAlias = Uniform | Normal | Exponential | Poisson       # of bit/s, cut at 0
+RateLaw: TypeAlias = UniformLaw | Normal | Exponential | Poisson       # of bit/s, cut at 0
 StayLaw: TypeAlias = Law | Pareto                                   # of durations in ns
 
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from emul.base.streams import key64, uniform_at
-from emul.network.models.laws import Exponential, Fixed, LogNormal, Pareto, QuantileLaw, Uniform
+from emul.network.models.laws import Exponential, Fixed, LogNormal, Pareto, QuantileLaw, UniformLaw
 
 Arrival: TypeAlias = tuple[int, int]            # time in ns, bytes
 
 
-SizeLaw: TypeAlias = Fixed | Exponential | Pareto | LogNormal | Uniform         # of bytes
+SizeLaw: TypeAlias = Fixed | Exponential | Pareto | LogNormal | UniformLaw         # of bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,8 +148,8 @@ class UniformLatency:
 
 
 @dataclass(frozen=True, slots=True)
-class Normal:
-    """Cut at +-3.668 standard deviations, where netem's table ends."""
+class NetemNormal:
+    """Normal, cut at +-3.668 standard deviations, where netem's table ends."""
 
     mean: float
     deviation: float
@@ -165,7 +165,7 @@ class Normal:
 
 
 @dataclass(frozen=True, slots=True)
-class Pareto:
+class NetemPareto:
     """netem's: centre + jitter * min(4, 4/3 (u^(-1/3) - 3/2)), a Pareto law of shape 3, centred and cut at 4 jitter."""
 
     centre: float
@@ -297,8 +297,8 @@ def _law(spec: JitterSpec | LognormalSpec | EmpiricalSpec, stamp: tuple[int, int
         return Lognormal(spec.median_ns, spec.sigma)
     if isinstance(spec, EmpiricalSpec):
         return read_empirical(spec.file)
-    laws: dict[str, type[UniformLatency] | type[Normal] | type[Pareto] | type[ParetoNormal]] = {
-        "uniform": UniformLatency, "normal": Normal, "pareto": Pareto, "paretonormal": ParetoNormal}
+    laws: dict[str, type[UniformLatency] | type[NetemNormal] | type[NetemPareto] | type[ParetoNormal]] = {
+        "uniform": UniformLatency, "normal": NetemNormal, "pareto": NetemPareto, "paretonormal": ParetoNormal}
     return laws[spec.distribution](spec.mean_ns, spec.jitter_ns)
 
 

@@ -145,7 +145,7 @@ class Pareto:
 
 
 @dataclass(frozen=True, slots=True)
-class Uniform:
+class UniformLaw:
     """Uniform between two."""
 
     least: int
