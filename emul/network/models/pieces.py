@@ -1,8 +1,8 @@
 """Values over virtual time that are constant by pieces: rates, latencies, states, places.
 
-`Pieces` is the one that holds such values; `emul.network.models.profiles` adds to it what a rate has beside: how much
-leaves by a time, and when so much has left. Whatever is made of others (a sum of traffic, the rate that is left) says
-its value at a time and the `earliest` next change of its parts; what is asked often is kept in pieces again.
+`Pieces` holds such values; `emul.network.models.profiles` adds to it how much a rate sends by a time, and when so much
+has left. A value that is made of others, such as a sum of traffic or the rate that it leaves, is computed from theirs;
+its next change is the `earliest` one of its parts. A profile of it then keeps its pieces.
 """
 
 from __future__ import annotations
