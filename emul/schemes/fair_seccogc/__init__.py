@@ -71,17 +71,23 @@ from emul.schemes.fair_seccogc.sums import combine, decode, heard_by, masked_upd
 class Params:
     s: int                                  # a relay needs s others; s lost partial sums do no harm
     lambda_: float = 0.1                    # standard deviation of a key, per coordinate; 0: no keys
+    # cyclic_mds: K - s odd, K up to about 20. fractional: s + 1 divides K; always well conditioned. tandon: any s, the
+    # best of `screen` random draws
     code: Literal["cyclic_mds", "fractional", "tandon"] = "cyclic_mds"
     screen: int = 20                        # draws of a `tandon` code, of which the best is kept
+    # the protocol that makes the keys
     keys: Literal["pairwise", "dealer", "component_seeds", "common_seed"] = "pairwise"
-    construction: Literal["fair_cyclic", "fair_general", "fair_projection", "random"] = "fair_cyclic"      # of A
+    # of the key generator A: fair_cyclic (IV.2), fair_general (IV.1, falling back to the next), fair_projection (ours),
+    # random (III.1)
+    construction: Literal["fair_cyclic", "fair_general", "fair_projection", "random"] = "fair_cyclic"
     gamma: int | None = None                # of `fair_cyclic`, the others in a row of A; None: K - 1
     training: Literal["own", "replicated"] = "own"          # on one's own data, or on the data of all of U_k
     send_incomplete: bool = False           # also send partial sums that lack an update
     decoder: Literal["complete", "rowspace"] = "complete"   # rowspace: uses incomplete sums, too
+    # repeat: the same Delta_k is sent again under a new key
     on_failure: Literal["continue", "repeat"] = "continue"
     max_error: float | None = None          # a decoded mean whose predicted error is larger counts as not decodable
-    clip: float | None = None               # R: Delta_k is scaled down to this l2 norm when sent; None: unbounded
+    clip: float | None = None               # R: Delta_k is scaled down to this l2 norm when sent; LDP needs it
     finish_at: int | None = None            # T: end with the first success at or after this round; None: the scenario's
     share_s: float | None = None            # relays wait that long for masked updates; None: until fates are known
     uplink_s: float | None = None           # the server waits that long for sums; None: until fates are known
