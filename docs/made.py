@@ -245,7 +245,8 @@ def _api() -> str:
     lines = ["# Python API", "", "[python.md](../python.md) shows it at work; this is every public name.", ""]
     for name in PUBLIC:
         lines += [f"## {name}", "", "```{eval-rst}", f".. automodule:: {name}", "   :members:",
-                  *(["   :exclude-members: Scenario"] if name == "emul.scenario" else []), "```", ""]
+                  *(["   :exclude-members: Scenario"] if name == "emul.scenario" else []),
+                  *(["   :inherited-members: Exception"] if name.startswith("emul.learning") else []), "```", ""]
     return "\n".join(lines)
 
 

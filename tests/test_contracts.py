@@ -168,7 +168,6 @@ def test_any_becomes_rarer() -> None:
 
 
 CIRCLES = {                             # modules that import each other, also late or for types alone
-    ("emul.learning.node_task", "emul.learning.pieces", "emul.learning.task"),
     ("emul.network.links.fifo", "emul.network.network"),
     ("emul.network.links.flows", "emul.network.links.queues", "emul.network.links.senders"),
     ("emul.roles.activities", "emul.roles.desk", "emul.roles.node"),

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from emul.base.errors import ScenarioError
-from emul.learning import Task
-from emul.learning.node_task import TaskError
+from emul.learning import Task, TaskError
 from emul.scenario import loads
 from emul.store import Store
 from emul.workers.pool import Workers

@@ -9,13 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from emul.learning.node_task import NodeTask, TaskError
-    from emul.learning.task import Task
-    from emul.learning.untrained import Untrained
+    from emul.learning.node_task import NodeTask
+    from emul.learning.task import Task, Untrained
+    from emul.learning.task_parts import TaskError
 
 __all__ = ["NodeTask", "Task", "TaskError", "Untrained", "gpus"]
 
-_HOME = {"NodeTask": "node_task", "Task": "task", "TaskError": "node_task", "Untrained": "untrained"}
+_HOME = {"NodeTask": "node_task", "Task": "task", "TaskError": "task_parts", "Untrained": "task"}
 
 
 def gpus() -> int:

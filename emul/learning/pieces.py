@@ -34,7 +34,7 @@ from emul.base.streams import torch_stream
 from emul.learning.fused import refusal
 from emul.learning.objectives import Batch, Objective, Outputs, equal_weights, split
 from emul.learning.parameters import FlatModule
-from emul.learning.stacked_pieces import Back, Layers, Passed, There, came_back
+from emul.learning.stacked_pieces import Asked, Back, Layers, Passed, There, came_back
 from emul.learning.training import (
     NATIVE_BELOW,
     Stream,
@@ -49,7 +49,7 @@ from emul.learning.training import (
 if TYPE_CHECKING:
     from emul.learning.device import Device
     from emul.learning.solver import Solver
-    from emul.learning.task import Asked, Task
+    from emul.learning.task_parts import TaskParts
     from emul.learning.together import Together
 
 _PROBED = 3                         # samples that a piece is tried with, as `refusal` wants them
@@ -90,7 +90,7 @@ class PieceLayout:
         return Layers(self.module, flat, self.is_first)
 
     @classmethod
-    def of_run(cls, task: Task, after: str | None, last: str | None) -> PieceLayout:
+    def of_run(cls, task: TaskParts, after: str | None, last: str | None) -> PieceLayout:
         """Of the layers behind `after` up to `last` of the task's model. Raises PieceError."""
         module = task.module()
         first, stop = run_of(module, after, last)
@@ -105,14 +105,15 @@ class PieceLayout:
         with torch.no_grad():
             for _, layer in layers[:first]:
                 x = layer.eval()(x)
-        whole = dict(zip(task.named(np.arange(task.dimension, dtype=np.float64)), _slices(task), strict=True))
+        slices = [place for _, place in task._model.slices]
+        whole = dict(zip(task.named(np.arange(task.dimension, dtype=np.float64)), slices, strict=True))
         part = nn.Sequential(*(layer for _, layer in mine))
         names = [named[id(t)] for t in (*(p for p in part.parameters() if p.requires_grad), *part.buffers())]
         places = [np.arange(whole[name].start, whole[name].stop) for name in names if name in whole]
         return cls(part, task.device, np.concatenate([np.zeros(0, np.int64), *places]), x, first == 0)
 
     @classmethod
-    def of_tower(cls, task: Task, party: int, width: int) -> PieceLayout:
+    def of_tower(cls, task: TaskParts, party: int, width: int) -> PieceLayout:
         """Of what a party with columns of the samples makes of them: the task's model for inputs of their shape, with
         `width` outputs, drawn by a seed of its own."""
         module = task.tower(party, width)
@@ -121,7 +122,7 @@ class PieceLayout:
                    np.zeros(0, np.int64), x, True)
 
     @classmethod
-    def of_top(cls, task: Task, width: int) -> PieceLayout:
+    def of_top(cls, task: TaskParts, width: int) -> PieceLayout:
         """Of what the holder of the labels makes of the outputs of all towers, one behind the other: ReLU and a linear
         layer."""
         inputs = width * len(task.columns)
@@ -358,7 +359,3 @@ def _end_of(names: Sequence[str], cut: str) -> int:
     if not ends:
         raise PieceError(f'no layer "{cut}": expected one of {", ".join(names)}')
     return ends[-1]
-
-
-def _slices(task: Task) -> list[slice]:
-    return [place for _, place in task._model.slices]

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from emul.learning.fused import Masks
+from emul.learning.local import LocalTraining
 from emul.learning.parameters import FlatModule
 from emul.learning.stack import Hidden, Pass, Stack, Values
 from emul.learning.training import Stream, channels_last, weighted_end
@@ -83,6 +85,9 @@ class Back:
         """The properties that passes of one stack share."""
         stacked = self.passed.stacked
         return "back", stacked.layers.kind, stacked.x.shape[1:], stacked.x.dtype
+
+
+Asked: TypeAlias = LocalTraining | There | Back        # of what runs side by side (`Together`), to be done as one
 
 
 def answered(asked: Sequence[There | Back]) -> Sequence[Passed | tuple[Tensor, np.ndarray] | None]:

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from emul.learning import functional, objectives
-from emul.learning.node_task import TaskError
+from emul.learning import TaskError, functional, objectives
 from emul.learning.parameters import FlatModule
 from emul.learning.task import Task
 from emul.protocols.mp_dp import algebra
