@@ -343,7 +343,8 @@ class Flows:
         self._doomed: dict[object, None] = {}      # items that will be lost; a dict, since it keeps an order
         self._queues: dict[Hashable, deque[FlowRequest]] = {}      # connection that is in use -> what waits for it
         self._connection: dict[object, Hashable] = {}          # item under way -> its connection
-        self.senders = Senders(self.fluid) if isinstance(self.medium, Fluid) else QueueSenders(self.fluid, self.medium)
+        self.senders: Senders[Any] = (Senders(self.fluid, Sender) if isinstance(self.medium, Fluid)
+                                      else QueueSenders(self.fluid, self.medium))
         self.cross: CrossFlows | None = None            # background flows
         self._fruitless = 0                             # calls of `advance` since something left or began
         self.planned: dict[int, Cuts] = {}              # link -> its contacts, or handovers

@@ -8,15 +8,15 @@ node take turns. A change of the rate plans anew all packets that have not been 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import ceil, inf
 from typing import Any, Literal
 
-from emul.network.links.connections import LEAST_S, Next, PacketTrain, Passage, TrainPart, pass_queue
+from emul.network.links.connections import LEAST_S, Next, PacketTrain, Passage, TcpStack, TrainPart, pass_queue
 from emul.network.links.fluid import Fluid
-from emul.network.links.senders import Sender, Senders, SentMessage
+from emul.network.links.senders import Ends, Sender, SenderLink, Senders, SentMessage
 from emul.network.links.service import WORK_PER_BYTE
 from emul.network.links.stalls import LEAST_NS, Stall, note_stall, of_profile, stalled_ns
 from emul.network.links.tcp import MSS_BYTES
@@ -44,7 +44,7 @@ class TrainQueue:
         self.free_ns = 0.0                  # the time when all that has come is served
         self.trains: list[InQueue] = []     # not served yet, in their order: whole, or pieces
         self.followers: list[ServedTrain] = []   # trains whose last piece is here
-        self.senders: dict[Sender, None] = {}       # those that have something to send
+        self.senders: dict[QueueSender, None] = {}       # those that have something to send
 
     @property
     def finite(self) -> bool:
@@ -191,11 +191,20 @@ class InQueue:
             self.start_ns
 
 
+class QueueSender(Sender):
+    """A connection whose packets wait in queues."""
+
+    def __init__(self, key: Hashable, ends: Ends, tcp: TcpStack, links: Sequence[SenderLink], latency_ns: int):
+        super().__init__(key, ends, tcp, links, latency_ns)
+        self.served: ServedTrain | None = None      # its last train
+        self.queues: list[TrainQueue] = []          # in which it has something to send
+
+
 @dataclass(eq=False)
 class ServedTrain(InQueue):
     """A train, with what it completes."""
 
-    sender: Sender
+    sender: QueueSender
     train: PacketTrain
     pieces: list[tuple[float, list[SentMessage]]]
     s: float = 0.0                      # ns a packet
@@ -243,7 +252,7 @@ class Queues:
 class _Track:
     """A train on its way in pieces."""
 
-    sender: Sender
+    sender: QueueSender
     train: PacketTrain
     route: Sequence[TrainQueue]
     pieces: int                         # those that have not come to the last queue
@@ -267,35 +276,35 @@ class _Piece(InQueue):
     gone: bool = False                  # its first packet is on to the next queue
 
 
-class QueueSenders(Senders):
+class QueueSenders(Senders[QueueSender]):
     """All connections of a network over queues."""
 
     def __init__(self, fluid: Fluid, queues: Queues):
-        super().__init__(fluid)
+        super().__init__(fluid, QueueSender)
         self._queues = queues
         queues.senders = self
 
-    def _route(self, sender: Sender) -> list[TrainQueue]:
+    def _route(self, sender: QueueSender) -> list[TrainQueue]:
         """The queues that a sender's packets wait in: of links of finite bandwidth, else the first."""
         queues = [self._queues.queues[number] for number in sender.numbers]
         return [queue for queue in queues if queue.finite] or queues[:1]
 
-    def _wake(self, now: int, sender: Sender) -> None:
+    def _wake(self, now: int, sender: QueueSender) -> None:
         sender.queues = self._route(sender)
         for queue in sender.queues:
             queue.senders[sender] = None
         super()._wake(now, sender)
 
-    def _rest(self, sender: Sender) -> None:
+    def _rest(self, sender: QueueSender) -> None:
         for queue in sender.queues:                 # a bandwidth that became infinite since has changed the route
             queue.senders.pop(sender, None)
 
-    def _follow(self, now: int, sender: Sender, following: Next | None) -> None:
+    def _follow(self, now: int, sender: QueueSender, following: Next | None) -> None:
         if following is None:
             self._rest(sender)
         super()._follow(now, sender, following)
 
-    def _begin(self, now: int, sender: Sender, following: Next) -> None:
+    def _begin(self, now: int, sender: QueueSender, following: Next) -> None:
         route = self._route(sender)
         sender.look_at_rates(now)
         train = sender.connection.begin(following.at_ns, following.span_ns)
@@ -321,7 +330,7 @@ class QueueSenders(Senders):
 
     # --- one queue: whole trains ---
 
-    def _enqueue(self, now: int, sender: Sender, train: PacketTrain, queue: TrainQueue) -> None:
+    def _enqueue(self, now: int, sender: QueueSender, train: PacketTrain, queue: TrainQueue) -> None:
         connection, packet_bytes, came = sender.connection, sender.packet_bytes, train.at_ns
         passage = queue.offer(now, came, train.parts, packet_bytes, self._buffer(sender, queue))
         pieces = sender.cut(train, connection.lose(passage.dropped), passage.dropped)
@@ -366,7 +375,7 @@ class QueueSenders(Senders):
             first_ns = first * served.s
         served.acks_ns = first_ns + served.sender.connection.rtt_ns
 
-    def _buffer(self, sender: Sender, queue: TrainQueue) -> float:
+    def _buffer(self, sender: QueueSender, queue: TrainQueue) -> float:
         """Packets that wait in a queue at most; the sender's own holds back the sender."""
         for place, (number, link) in enumerate(zip(sender.numbers, sender.links, strict=True)):
             if self._queues.queues[number] is queue:
@@ -415,7 +424,7 @@ class QueueSenders(Senders):
         for queue in self._route(served.sender):
             queue.clear(now)
 
-    def _more(self, now: int, sender: Sender) -> None:
+    def _more(self, now: int, sender: QueueSender) -> None:
         """A message was written while a train is served: it follows as the window lets it."""
         served = sender.served
         if served is None or served.told or served.end_ns == inf:

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from heapq import heappop, heappush
 from math import ceil, inf
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from emul.base.errors import NetworkError
 from emul.network.links.connections import Completed, Next, PacketTrain, TcpConnection, TcpStack, pass_queue
@@ -21,13 +21,30 @@ from emul.network.links.service import WORK_PER_BYTE
 from emul.network.links.stalls import stalled_ns
 from emul.network.models.packetfates import RowFates
 
-if TYPE_CHECKING:           # a circle: a link has senders and queues, and both ask it for its rates and its messages
-    from emul.network.links.flows import FlowLink
-    from emul.network.links.queues import ServedTrain, TrainQueue
-
 Ends = tuple[int, int]          # the vertices of a message's source and target
 
 _NEARLY = 1 + 1e-9
+
+
+class SenderLink(Protocol):
+    """The part of `emul.network.links.flows.FlowLink` that senders ask for."""
+
+    number: int
+    built_ns: int
+    typical_ns: int
+    mtu: int | None
+    overhead_bytes: int
+    stack: TcpStack | None
+    agreed: object
+
+    @property
+    def name(self) -> str:
+        """Of its ends, for errors."""
+        ...
+
+    def rate_bps(self, now: int, size_bytes: int) -> float:
+        """Its rate while so many bytes pass it from `now` on; inf: it has no bound."""
+        ...
 
 
 class SentMessage:
@@ -54,7 +71,7 @@ class SentMessage:
 class Sender:
     """A connection on its links. A key of `Fluid`: one train of it is on the links at a time."""
 
-    def __init__(self, key: Hashable, ends: Ends, tcp: TcpStack, links: Sequence[FlowLink], latency_ns: int):
+    def __init__(self, key: Hashable, ends: Ends, tcp: TcpStack, links: Sequence[SenderLink], latency_ns: int):
         self.key = key
         self.ends = ends                                # the vertices of source and target
         self.tcp = tcp
@@ -64,8 +81,6 @@ class Sender:
         self.sent: list[SentMessage] = []                      # messages written and not through
         self._ends: list[int] = []                      # of these
         self._written = 0
-        self.served: ServedTrain | None = None          # its last train, in a queue
-        self.queues: list[TrainQueue] = []              # in which it has something to send
         self.waits: Next | None = None                  # a timer runs for the next train
         self.version = 0
         self.pieces: list[tuple[float, list[SentMessage]]] = []     # of the train: bytes, what they complete
@@ -76,7 +91,7 @@ class Sender:
         self.least_s = 0.0                              # ns a packet on the slowest link when the train began
         self.tell(links, latency_ns)
 
-    def tell(self, links: Sequence[FlowLink], latency_ns: int) -> None:
+    def tell(self, links: Sequence[SenderLink], latency_ns: int) -> None:
         """These are the links of the next messages, on a route of so much latency."""
         self.links = links
         self.numbers = [link.number for link in links]
@@ -169,12 +184,15 @@ class WithTimers(Protocol):
     version: int
 
 
-class Senders:
-    """All connections of a network over `Fluid`, and their timers."""
+OneSender = TypeVar("OneSender", bound=Sender)
 
-    def __init__(self, fluid: Fluid):
-        self._fluid = fluid
-        self._senders: dict[Hashable, Sender] = {}
+
+class Senders(Generic[OneSender]):
+    """All connections of a network over `Fluid`, and their timers. kind: what is made of each connection."""
+
+    def __init__(self, fluid: Fluid, kind: type[OneSender]):
+        self._fluid, self._kind = fluid, kind
+        self._senders: dict[Hashable, OneSender] = {}
         self.used = False                               # true once there has been one
         # time, serial, whose, its version then, what is to be done
         self._timers: list[tuple[int, int, WithTimers, int, Callable[[int], None]]] = []
@@ -182,7 +200,7 @@ class Senders:
         self._through: list[tuple[Any, int]] = []       # item, bytes sent again; what nothing brought to its end: -1
 
     def write(self, now: int, ends: Ends, tcp: TcpStack, item: object, size_bytes: int, wire_bytes: int,
-              links: Sequence[FlowLink], latency_ns: int, fates: RowFates | None, delivered: bool) -> None:
+              links: Sequence[SenderLink], latency_ns: int, fates: RowFates | None, delivered: bool) -> None:
         """A message goes out on the connection of its ends, over `links`, as soon as the window lets it.
 
         delivered: no link loses it. If one does, `links` end there, which is not the way of the other messages.
@@ -191,7 +209,7 @@ class Senders:
         sender = self._senders.get(key)
         if sender is None:
             self.used = True
-            sender = self._senders[key] = Sender(key, ends, tcp, links, latency_ns)
+            sender = self._senders[key] = self._kind(key, ends, tcp, links, latency_ns)
         elif delivered and sender.links is not links and [link.number for link in links] != sender.numbers:
             sender.tell(links, latency_ns)
         sender.write(item, size_bytes, wire_bytes, fates)
@@ -200,13 +218,13 @@ class Senders:
         elif sender.waits is None:
             self._wake(now, sender)
 
-    def _more(self, now: int, sender: Sender) -> None:
+    def _more(self, now: int, sender: OneSender) -> None:
         """A message was written while a train is on the links: the end of that train takes it up."""
 
-    def _wake(self, now: int, sender: Sender) -> None:
+    def _wake(self, now: int, sender: OneSender) -> None:
         self._follow(now, sender, sender.connection.wake(now))
 
-    def _follow(self, now: int, sender: Sender, following: Next | None) -> None:
+    def _follow(self, now: int, sender: OneSender, following: Next | None) -> None:
         """The next train goes at its time, at once if that has passed."""
         if following is None:
             if sender.connection.gave_up:
@@ -222,16 +240,16 @@ class Senders:
         self._serial += 1
         heappush(self._timers, (ceil(time), self._serial, whose, whose.version, action))
 
-    def _go_on(self, now: int, sender: Sender) -> None:
+    def _go_on(self, now: int, sender: OneSender) -> None:
         following, sender.waits = sender.waits, None
         assert following is not None
         self._begin(now, sender, following)
 
-    def _give_up(self, sender: Sender) -> None:
+    def _give_up(self, sender: OneSender) -> None:
         self._through += [(message.item, -1) for message in sender.sent]
         del self._senders[sender.key]
 
-    def _begin(self, now: int, sender: Sender, following: Next) -> None:
+    def _begin(self, now: int, sender: OneSender, following: Next) -> None:
         """A train reaches its links."""
         connection = sender.connection
         sender.look_at_rates(now)
@@ -267,7 +285,7 @@ class Senders:
         self._start_piece(now, sender, quiet=True)
         self._at(acks, sender, lambda due: self._look(due, sender))
 
-    def _look(self, now: int, sender: Sender) -> None:
+    def _look(self, now: int, sender: OneSender) -> None:
         """Go on if the train under way has ended unseen; else its end will be an event."""
         sender.version += 1
         end = self._fluid.end_of(now, sender)
@@ -275,16 +293,16 @@ class Senders:
             sender.pieces.pop()
             self._served(now, sender, end)
 
-    def _packet_ns(self, now: int, sender: Sender) -> float:
+    def _packet_ns(self, now: int, sender: OneSender) -> float:
         """The time of a full packet on the slowest link as it is now; 0: no link limits it; inf: one stands still."""
         rates = [self._fluid.bandwidth_bps(now, number) for number in sender.numbers]
         least = min((rate for rate in rates if rate is not None), default=inf)
         return sender.packet_bytes * WORK_PER_BYTE / least if least else inf
 
-    def _start_piece(self, now: int, sender: Sender, quiet: bool = False) -> None:
+    def _start_piece(self, now: int, sender: OneSender, quiet: bool = False) -> None:
         self._fluid.start(now, sender, sender.pieces[-1][0], sender.numbers, cap_bps=sender.cap_bps, quiet=quiet)
 
-    def end_piece(self, now: int, sender: Sender) -> None:
+    def end_piece(self, now: int, sender: OneSender) -> None:
         """The flow of a sender has ended."""
         sender.version += 1                         # nobody need look whether it has
         messages = sender.pieces.pop()[1]
@@ -295,7 +313,7 @@ class Senders:
         else:
             self._served(now, sender, now)
 
-    def _served(self, now: int, sender: Sender, end: int) -> None:
+    def _served(self, now: int, sender: OneSender, end: int) -> None:
         connection, least_s = sender.connection, self._packet_ns(now, sender)
         if end < now or least_s == inf:             # the links may have had another rate when it ended
             least_s = min(least_s, sender.least_s)
@@ -360,7 +378,7 @@ class Senders:
                     self._look(now, sender)         # acknowledgements come at another time than was expected
 
 
-def stack_of(links: Sequence[FlowLink]) -> TcpStack | None:
+def stack_of(links: Sequence[SenderLink]) -> TcpStack | None:
     """The TCP that a row of links asks for. Raises NetworkError if they do not agree on all but the buffer."""
     first = links[0].stack
     for link in links[1:]:
