@@ -169,7 +169,6 @@ def test_any_becomes_rarer() -> None:
 
 CIRCLES = {                             # modules that import each other, also late or for types alone
     ("emul.network.links.fifo", "emul.network.network"),
-    ("emul.roles.activities", "emul.roles.desk", "emul.roles.node"),
     ("emul.schemes.flower.clock", "emul.schemes.flower.current", "emul.schemes.flower.randomness"),
     ("emul.workers.entry", "emul.workers.launcher", "emul.workers.preload", "emul.workers.process")}
 

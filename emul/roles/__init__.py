@@ -7,8 +7,9 @@ from emul.message.wire import Declared, Holds, Matrix, Message, OctetRows, Octet
 from emul.roles import checks
 from emul.roles.aggregate import weighted_mean
 from emul.roles.analysis import Analysis, Realised, Setting
-from emul.roles.node import Node, Received, Round, RoundOver
+from emul.roles.node import Node, Received
 from emul.roles.scheme import Scheme, Variant
+from emul.roles.waits import Round, RoundOver
 from emul.roles.world import Contact, World
 
 __all__ = ["Analysis", "Contact", "Declared", "Holds", "Matrix", "Message", "Node", "OctetRows", "Octets", "Realised",

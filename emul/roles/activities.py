@@ -17,15 +17,36 @@ from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from types import CoroutineType
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias
 
 from emul.base.errors import Cancelled, RoleError
 from emul.base.tracebacks import named
-from emul.roles.desk import Desk, Job
-from emul.roles.events import CANCELLED, PARKED, BeginActivity, Compute, Computed, EndActivity, Ready, RoleEvent, Wait
-from emul.roles.node import Await, RoundOver, caller
+from emul.roles.events import (
+    CANCELLED,
+    PARKED,
+    Action,
+    BeginActivity,
+    Compute,
+    Computed,
+    EndActivity,
+    Ready,
+    RoleEvent,
+    Wait,
+)
+from emul.roles.job import Job
+from emul.roles.waits import Await, R, RoundOver, caller
 
-R = TypeVar("R")
+
+class ActivityDesk(Protocol):
+    """The part of `emul.roles.desk.Desk` that activities use."""
+
+    actions: list[Action]
+    job: Job | None
+    unawaited: list[str]
+
+    def next_activity(self) -> int:
+        """The number of an activity that begins now."""
+        ...
 
 
 class Activity(Generic[R]):
@@ -80,7 +101,7 @@ class InTurn(Await[R]):
 class Activities:
     """The activities of one role, its main coroutine among them, and who runs next."""
 
-    def __init__(self, desk: Desk, main: CoroutineType[object, object, None]):
+    def __init__(self, desk: ActivityDesk, main: CoroutineType[object, object, None]):
         self.desk = desk
         self.main: Activity[None] = Activity(self, 0, main, 0)
         self.running: AnyActivity = self.main
@@ -126,9 +147,7 @@ class Activities:
 
     def begin(self, coroutine: CoroutineType[object, object, R], round: int) -> Activity[R]:
         """A new one, which runs as soon as the one that runs now waits."""
-        memory = self.desk.memory
-        memory.activities += 1
-        activity = Activity(self, memory.activities, coroutine, round)
+        activity = Activity(self, self.desk.next_activity(), coroutine, round)
         self.live[activity.number] = activity
         self.desk.actions.append(BeginActivity(activity.number, activity.label))
         self._ready.append((activity, None))

@@ -8,39 +8,28 @@ that answers.
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Callable, Collection, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter_ns
-from types import CodeType, CoroutineType, TracebackType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, TypeVarTuple
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
 import numpy as np
 
-from emul.base.errors import (
-    NothingToReceive,
-    NotSendable,
-    ProtocolFailure,
-    ProtocolViolation,
-    RoleError,
-    TimedOut,
-    WireError,
-)
+from emul.base.errors import NothingToReceive, NotSendable, RoleError, TimedOut, WireError
 from emul.base.streams import generator
-from emul.base.tracebacks import named
 from emul.base.units import LARGEST
 from emul.learning.declared import declared
 from emul.message.verdicts import judge
-from emul.message.wire import TAG, Encoded, Message, Vector, encode, encode_each, kind_of
-from emul.roles.desk import Desk, Evaluate, Job
+from emul.message.wire import Encoded, Message, Vector, encode, encode_each, kind_of
+from emul.roles.activities import Activities, Activity, InTurn
+from emul.roles.desk import Desk, Evaluate
 from emul.roles.events import (
     NO_DEADLINE,
     Abstain,
-    Action,
     AwaitSent,
     Compute,
     Computed,
-    Entered,
     LeaveRound,
     NextRound,
     Ready,
@@ -52,17 +41,15 @@ from emul.roles.events import (
     Wait,
     WaitEnd,
 )
+from emul.roles.job import Job
+from emul.roles.waits import REASON, Accept, Await, Guard, M, R, Round, RoundOver, Rounds, caller, names_of
 from emul.roles.world import Contact, World
 
 if TYPE_CHECKING:
     from emul.learning.node_task import NodeTask
-    from emul.roles.activities import Activity
 
-M = TypeVar("M", bound=Message)
-R = TypeVar("R")
 S = TypeVar("S")
 Ts = TypeVarTuple("Ts")
-Accept = Callable[[M], None]                            # of what came; raises ProtocolViolation
 Received = Mapping[type[Message], Any]                  # for `Scheme.honest`: of each type the newest in a round
 
 
@@ -71,122 +58,6 @@ class Offered(Message):
     """The values that a node has made known off the clock; goes with its messages, off the wire."""
 
     values: dict[str, Any]
-
-
-class RoundOver(BaseException):
-    """A quorum of the leaders has reached a later round. `with round_:` swallows it; no `except Exception` does."""
-
-
-class Await(Generic[R]):
-    """One suspension: the action that goes out, and how the answering event becomes a value, or is refused."""
-
-    __slots__ = ("action", "finish")
-
-    def __init__(self, action: Action, finish: Callable[[RoleEvent], R | Reject]):
-        self.action = action
-        self.finish = finish
-
-    def __await__(self) -> Generator[Await[R], RoleEvent, R]:
-        while True:
-            found = self.finish((yield self))
-            if found.__class__ is not Reject:
-                return found                    # type: ignore[return-value]
-            self.action = found
-
-
-class Guard(Generic[M]):
-    """Collects the messages that `accept` lets through over all parts of one wait, and answers with a `Reject` for the
-    others."""
-
-    def __init__(self, node: Node, accept: Accept[M]):
-        self._node, self._accept = node, accept
-        self._accepted: list[M] = []
-
-    def __call__(self, event: RoleEvent) -> list[M] | Reject:
-        refused = Reject([], [])
-        for message in self._node._received(event):
-            try:
-                self._accept(message)
-            except ProtocolViolation as e:
-                refused.sources.append(message.sender)
-                refused.reasons.append(str(e)[:_REASON])
-            else:
-                self._accepted.append(message)
-        return refused if refused.sources else self._accepted
-
-
-class Round(int):
-    """The number of a round, and the block `with round_:` in which the node is in it."""
-
-    _node: Node
-    _open = False
-    _closed = False
-
-    def __enter__(self) -> Round:
-        self._open = True
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> bool:
-        self._closed = True
-        why = ""
-        if isinstance(error, RoundOver):
-            why = "a later round has begun"
-        elif isinstance(error, ProtocolFailure):
-            why = named(error)
-        elif error is not None:
-            return False
-        activities = self._node._desk.activities
-        if activities is not None:              # those of a round end with it
-            failed = activities.end_all(int(self))
-            why = why or failed
-        self._node._leave(int(self), why)
-        return error is not None
-
-
-class Rounds:
-    """`async for round_ in node.rounds(): with round_: ...`"""
-
-    def __init__(self, node: Node, of: list[int] | None, sync: list[int] | None, quorum: int, abandon: bool,
-                 where: str):
-        self._node = node
-        self._action = NextRound(of, sync, quorum, abandon, where)
-        self._last: Round | None = None
-
-    def __aiter__(self) -> Rounds:
-        return self
-
-    async def __anext__(self) -> Round:
-        if self._last is not None and not self._last._closed:
-            # an exception in the body of `async for` never reaches the iterator, so the body has to tell us
-            raise RoleError(f"{self._action.where}: the body of `async for round_ in node.rounds()` "
-                            "must be inside `with round_:`")
-        number = await Await(self._action, _entered)
-        if number == 0:
-            raise StopAsyncIteration
-        self._last = self._node._enter(number)
-        return self._last
-
-
-def _entered(event: RoleEvent) -> int:
-    assert isinstance(event, Entered)
-    return event.round
-
-
-_REASON = 200                       # characters of a reason that are kept
-
-_places: dict[tuple[CodeType, int], str] = {}
-_names: dict[tuple[type[Message], ...], list[str]] = {}         # types without tags -> their names, for waits
-
-
-def caller(depth: int) -> str:
-    """file:line, `depth` frames up: where a role waits."""
-    frame = sys._getframe(depth + 1)
-    key = (frame.f_code, frame.f_lineno)
-    place = _places.get(key)
-    if place is None:
-        place = _places[key] = f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
-    return place
 
 
 class Node:
@@ -435,7 +306,7 @@ class Node:
         except WireError as e:
             if not self._desk.deviates:
                 raise
-            return Encoded(b"", []), str(e)[:_REASON]
+            return Encoded(b"", []), str(e)[:REASON]
         if self._desk.growth:
             encoded.grow(self._desk.growth)
         return encoded, self._verdict(message, encoded)
@@ -472,7 +343,7 @@ class Node:
         if found is None:
             return ""
         if desk.deviates:
-            return found.reason[:_REASON]
+            return found.reason[:REASON]
         text = f"{kind}: {found.reason}"
         raise NotSendable(text) if found.diverged else WireError(text)
 
@@ -480,7 +351,7 @@ class Node:
         """Say that no message of `kinds` goes to `targets` in this round, so that nobody waits for it. tag: of those
         that are tagged."""
         to = [targets] if isinstance(targets, int) else list(targets)
-        self._desk.actions.append(Abstain(to, _kinds(kinds, tag, 1), self.round if self._in_round else 0))
+        self._desk.actions.append(Abstain(to, names_of(kinds, tag, 1), self.round if self._in_round else 0))
 
     def report(self, parameters: Vector | None = None, *, evaluate: Evaluate | None = None,
                **values: float | str | bool | None) -> None:
@@ -566,7 +437,7 @@ class Node:
         raises TimedOut. accept: as for `gather`. tag: of a tagged type, which needs one; messages of another tag are
         left for other waits. Raises RoleError for a tagged type without a tag, and a tag of a type that has none.
         """
-        received = self._received if accept is None else Guard(self, accept)
+        received = self._received if accept is None else Guard(self._received, accept)
 
         def finish(event: RoleEvent) -> M | Reject:
             messages = received(event)
@@ -603,7 +474,7 @@ class Node:
             nodes = self.joined(nodes)
             wanted = min(wanted, len(nodes))
 
-        received = self._received if accept is None else Guard(self, accept)
+        received = self._received if accept is None else Guard(self._received, accept)
 
         def finish(event: RoleEvent) -> dict[int, M] | Reject:
             messages = received(event)
@@ -629,7 +500,7 @@ class Node:
         """
         if accept is None and timeout_s is None:        # as a rule
             return self._wait(kinds, None, 1, None, self._one, None, tag)
-        received = self._received if accept is None else Guard(self, accept)
+        received = self._received if accept is None else Guard(self._received, accept)
 
         def finish(event: RoleEvent) -> M | Reject:
             messages = received(event)
@@ -679,8 +550,6 @@ class Node:
         desk.unawaited.append(place)
         if desk.activities is None:
             return self._computation(label, fn, args, work, cost_s, volatile, number, place)
-        from emul.roles.activities import InTurn
-
         return InTurn(desk.activities, number, place,
                       lambda: self._computation(label, fn, args, work, cost_s, volatile, number, place))
 
@@ -747,8 +616,6 @@ class Node:
         awaits the activity when it is raised.
         Raises RoleError: it is no coroutine.
         """
-        from emul.roles.activities import Activities
-
         if not isinstance(coroutine, CoroutineType):
             raise RoleError(f"{caller(1)}: start({coroutine!r}): expected a call of an `async def` function")
         desk = self._desk
@@ -782,16 +649,14 @@ class Node:
         group = leaders if leaders is not None else mates
         if group is not None and not 1 <= quorum <= len(group):
             raise RoleError(f"{place}: a quorum of {quorum} of {len(group)} nodes cannot be met")
-        return Rounds(self, leaders, mates, quorum, on_new_round == "abandon", place)
+        return Rounds(NextRound(leaders, mates, quorum, on_new_round == "abandon", place), self._enter)
 
     # --- the engine's side ----------------------------------------------------------------------------------------
 
     def _wait(self, kinds: tuple[type[Message], ...], sources: list[int] | None, need: int, timeout_s: float | None,
               finish: Callable[[Any], R | Reject], accept: Any = None, tag: int | None = None) -> Await[R]:
         deadline = NO_DEADLINE if timeout_s is None else min(self.now_ns + max(0, round(timeout_s * 1e9)), LARGEST)
-        names = _names.get(kinds) if tag is None else None
-        if names is None:
-            names = _kinds(kinds, tag, 2)
+        names = names_of(kinds, tag, 2)
         place = caller(2)
         self._desk.unawaited.append(place)
         return Await(Wait(names, sources, need, deadline, place, accept is not None), finish)
@@ -816,26 +681,16 @@ class Node:
         self._in_round = True
         self._desk.offered = {}
         entered = Round(number)
-        entered._node = self
+        entered._leave = self._leave
         return entered
 
     def _leave(self, number: int, why: str) -> None:
+        if self._desk.activities is not None:           # those of a round end with it
+            failed = self._desk.activities.end_all(number)
+            why = why or failed
         self._in_round = False
         self._desk.actions.append(LeaveRound(number, why))
 
 
 def _sender(message: Message) -> int:
     return message.sender
-
-
-def _kinds(types: tuple[type[Message], ...], tag: int | None, depth: int) -> list[str]:
-    """The kinds of messages of these types; the role is `depth` frames above the caller. Raises RoleError."""
-    tagged = [kind.__name__ for kind in types if kind.tagged]
-    if tag is None:
-        if tagged:
-            raise RoleError(f"{caller(depth + 1)}: {tagged[0]} is tagged: say which with tag=")
-        return _names.setdefault(types, [kind.__name__ for kind in types])
-    if not tagged:
-        raise RoleError(f"{caller(depth + 1)}: tag={tag} of a type without tags: a tagged one is declared as "
-                        "class ...(Message, tagged=True)")
-    return [f"{kind.__name__}{TAG}{tag}" if kind.tagged else kind.__name__ for kind in types]

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from emul.base.errors import NotRecorded, ProtocolFailure, RoleError
 from emul.base.tracebacks import named, told
-from emul.roles.desk import Desk, keep_nothing, meter
+from emul.roles.desk import Desk, keep_nothing
 from emul.roles.events import Action, Finish, NextRound, Reply, RoleEvent
-from emul.roles.node import Await, Node, RoundOver
+from emul.roles.job import meter
+from emul.roles.node import Node
+from emul.roles.waits import Await, RoundOver
 
 if TYPE_CHECKING:
     from emul.roles.activities import Activities, AnyActivity

@@ -12,7 +12,7 @@ from emul.base.plain import PlainDict
 from emul.message.wire import Encoded, decode, encode, kind_of, type_of
 from emul.roles import Message, Node
 from emul.roles.costs import Costs
-from emul.roles.desk import LANE, Desk, Job, Memory
+from emul.roles.desk import LANE, Desk, Memory
 from emul.roles.events import (
     NO_DEADLINE,
     PARKED,
@@ -35,6 +35,7 @@ from emul.roles.events import (
     WaitEnd,
 )
 from emul.roles.events import Report as Reported
+from emul.roles.job import Job
 from emul.roles.trampoline import Role, RoleFunction
 from emul.roles.world import World
 

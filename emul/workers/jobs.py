@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from emul.roles.costs import Costs
-from emul.roles.desk import Job
 from emul.roles.events import Compute
+from emul.roles.job import Job
 from emul.workers.attacking import Attacking
 from emul.workers.volatile import Volatile
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from emul.message.wire import Vector
 from emul.roles import Message, Node
-from emul.roles.desk import Job
+from emul.roles.job import Job
 from emul.scenario import Stop
 from emul.testing import run_world
 from emul.workers.twin import Twin
