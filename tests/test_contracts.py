@@ -168,9 +168,7 @@ def test_any_becomes_rarer() -> None:
 
 
 CIRCLES = {                             # modules that import each other, also late or for types alone
-    ("emul.network.links.fifo", "emul.network.network"),
-    ("emul.schemes.flower.clock", "emul.schemes.flower.current", "emul.schemes.flower.randomness"),
-    ("emul.workers.entry", "emul.workers.launcher", "emul.workers.preload", "emul.workers.process")}
+    ("emul.network.links.fifo", "emul.network.network")}
 
 
 def modules() -> dict[str, Path]:

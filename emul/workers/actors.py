@@ -30,8 +30,8 @@ from emul.base.extras import MissingExtra
 from emul.workers import shipping
 from emul.workers.cluster import Cluster
 from emul.workers.joining import CUT_OFF, NoCluster, join, outside
-from emul.workers.launcher import Told, unreached
-from emul.workers.setup import Setup
+from emul.workers.launcher import unreached
+from emul.workers.setup import Setup, WorkerSettings
 from emul.workers.transport import Tcp
 
 _log = logging.getLogger(__name__)
@@ -133,13 +133,13 @@ class Actors:
             self._ours = True
         return Tcp.new(_own_address())
 
-    def start(self, every: Sequence[Told]) -> list[Remote]:
+    def start(self, every: Sequence[WorkerSettings]) -> list[Remote]:
         try:
             return self._started(every)
         except ConnectionError as e:
             raise NoCluster(f"{CUT_OFF}, before the workers ran: {e}") from None
 
-    def _started(self, every: Sequence[Told]) -> list[Remote]:
+    def _started(self, every: Sequence[WorkerSettings]) -> list[Remote]:
         import ray
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 

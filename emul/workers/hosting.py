@@ -18,7 +18,8 @@ from emul.base.machine import chip
 from emul.learning.data import cache_directory
 from emul.workers import shipping
 from emul.workers.forks import ENVIRONMENT
-from emul.workers.launcher import read, unreached
+from emul.workers.launcher import unreached
+from emul.workers.setup import WorkerSettings
 from emul.workers.shipping import Files
 
 
@@ -49,7 +50,7 @@ class ProcessHost:
         """Start the worker with what it is told; its process."""
         if self._open is not None:
             self._open.close()
-        told = read(text)
+        told = WorkerSettings.of(text)
         told.transport = told.transport.at(self._address)           # type: ignore[union-attr]
         told.watched, told.leftovers = os.getpid(), [str(self._home)]
         paths = [*(path for path in sys.path if path), str(self._home / "plugins")]     # they hide no library's module

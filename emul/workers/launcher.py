@@ -12,35 +12,12 @@ import socket
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-import msgspec
-from msgspec import Struct
-
 from emul.workers import forks
-from emul.workers.setup import Setup
-from emul.workers.transport import Ipc, Tcp, Transport
+from emul.workers.entry import run
+from emul.workers.setup import Setup, WorkerSettings
+from emul.workers.transport import Ipc, Transport
 
 _REACHED_S = 10                     # for a machine of the same cluster to take a connection
-
-
-class Told(Struct):
-    """The settings that a worker gets when it is started: text alone, so that they can come by any way."""
-
-    index: int
-    token: str                      # of whoever may speak on the pool's sockets
-    transport: Ipc | Tcp
-    control: str                    # addresses of the coordinator's sockets
-    beat: str
-    watched: int                    # the process here whose end is the worker's
-    leftovers: list[str] = []       # directories that it removes then
-
-    def text(self) -> str:
-        """To be taken by `read`."""
-        return msgspec.json.encode(self).decode()
-
-
-def read(text: str) -> Told:
-    """The settings in the text that `Told.text` gave."""
-    return msgspec.json.decode(text, type=Told)
 
 
 def unreached(host: str, port: int) -> str:
@@ -86,7 +63,7 @@ class Launcher(Protocol):
         """A new one, for a pool that is about to start."""
         ...
 
-    def start(self, every: Sequence[Told]) -> Sequence[Started]:
+    def start(self, every: Sequence[WorkerSettings]) -> Sequence[Started]:
         """A worker for each that is told something; does not wait until they can work."""
         ...
 
@@ -143,11 +120,7 @@ class LocalLauncher:
     def transport(self) -> Transport:
         return Ipc.new() if self._by is None else self._by
 
-    def start(self, every: Sequence[Told]) -> list[Child]:
-        # a circle: a process is handed its first function, and that one leads to all that a worker is. Imported here,
-        # since entry.py stays as small as it is for the coordinator, which imports neither torch nor the trainers
-        from emul.workers.entry import run
-
+    def start(self, every: Sequence[WorkerSettings]) -> list[Child]:
         started: list[Child] = []
         with forks.starting() as server:
             for one in every:

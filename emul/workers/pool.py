@@ -26,8 +26,8 @@ from emul.workers.attacking import Note
 from emul.workers.core import FittedGroups, StoreUse
 from emul.workers.jobs import Timing
 from emul.workers.keeping import KeptValue
-from emul.workers.launcher import Launcher, LocalLauncher, Started, Told
-from emul.workers.setup import Setup
+from emul.workers.launcher import Launcher, LocalLauncher, Started
+from emul.workers.setup import Setup, WorkerSettings
 from emul.workers.transport import Connection, Context
 
 _BATCH = 48                         # events sent to a worker at once while the kernel goes on, if it is the only one,
@@ -111,8 +111,9 @@ class Workers:
             inbox = context.socket(zmq.PUSH)
             inbox.setsockopt(zmq.SNDHWM, 0)
             self._inboxes.append(inbox)
-        self._processes = self._launcher.start([Told(index, self._token.decode(), self._transport, control, beat, 0)
-                                                for index in range(self.workers)])
+        self._processes = self._launcher.start([
+            WorkerSettings(index, self._token.decode(), self._transport, control, beat, 0)
+            for index in range(self.workers)])
         self._poller = zmq.Poller()
         self._poller.register(self._control, zmq.POLLIN)
         self._poller.register(self._beats, zmq.POLLIN)

@@ -48,9 +48,8 @@ from emul.workers.core import Core, FittedGroups, StoreUse
 from emul.workers.ending import Ending
 from emul.workers.jobs import Timing
 from emul.workers.keeping import KeptValue
-from emul.workers.launcher import Told, read
 from emul.workers.payloads import Key
-from emul.workers.setup import Setup
+from emul.workers.setup import Setup, WorkerSettings
 from emul.workers.transport import Connection, Context
 
 BEAT_S = 0.5                        # between two heartbeats
@@ -78,9 +77,10 @@ encoder = msgspec.msgpack.Encoder()
 
 
 def main(text: str) -> None:
-    """Entry of a worker process; `text` is a `Told`. Ends when it is told to, or when the process that it watches is
-    gone: then it removes the sockets' directory and the one of the fork server, for nobody else is left to do it."""
-    told = read(text)
+    """Entry of a worker process; `text` is that of its `WorkerSettings`. Ends when it is told to, or when the process
+    that it watches is gone: then it removes the sockets' directory and the one of the fork server, for nobody else is
+    left to do it."""
+    told = WorkerSettings.of(text)
 
     def orphaned() -> NoReturn:
         for path in told.leftovers * 2:         # again: another worker may just have bound its socket there
@@ -188,7 +188,7 @@ def unbundled(described: list[Described], small: bytes, large: list[bytes]) -> d
 class IO(threading.Thread):
     """Serves frames to the other workers, takes theirs, and beats."""
 
-    def __init__(self, context: Context, told: Told, coordinator: Ending, orphaned: Callable[[], NoReturn]):
+    def __init__(self, context: Context, told: WorkerSettings, coordinator: Ending, orphaned: Callable[[], NoReturn]):
         """`orphaned` is called once the coordinator has ended. address: of the inbox."""
         super().__init__(daemon=True)
         self.outbox: dict[Key, Encoded] = {}            # payloads for other workers, until the kernel has decided
