@@ -29,8 +29,8 @@ from emul.cli.flower import flower_scheme, parsed
 from emul.scenario import loads
 from emul.schemes.flower import apps, clock, task_of
 from emul.schemes.flower.apps import AppError, find
-from emul.schemes.flower.clock import EPOCH_S, Clock
-from emul.schemes.flower.current import Notes, Running, best, report, run_as, running, weighted
+from emul.schemes.flower.clock import EPOCH_S
+from emul.schemes.flower.current import Clock, Notes, Running, best, report, run_as, running, weighted
 from emul.schemes.flower.grid import RoundNumbers
 from emul.schemes.flower.randomness import Randomness, begin
 

@@ -19,9 +19,8 @@ import pytest
 from flower_app import CLIENT, SERVER, scenario, write_app
 
 from emul.schemes.flower import apps, clock, randomness
-from emul.schemes.flower.clock import DATETIME, EPOCH_S, Clock
-from emul.schemes.flower.current import Running, run_as, running
-from emul.schemes.flower.randomness import Entropy
+from emul.schemes.flower.clock import DATETIME, EPOCH_S
+from emul.schemes.flower.current import Clock, Entropy, Running, run_as, running
 from emul.testing import run_text
 from emul.workers.pool import Workers
 

@@ -15,10 +15,11 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from types import FrameType, ModuleType
 from typing import Any
+
+from emul.schemes.flower.current import Clock, running
 
 EPOCH_S = 1_767_225_600             # `time.time()` at virtual time 0: 2026-01-01 00:00 UTC
 _SECONDS = ("monotonic", "perf_counter", "process_time", "thread_time")         # and, with _ns, nanoseconds
@@ -27,14 +28,6 @@ _REAL: dict[str, Any] = {name: getattr(time, name) for name in (
     "asctime", *_SECONDS, *(f"{name}_ns" for name in _SECONDS)) if hasattr(time, name)}
 _WAITING = ("asyncio", "concurrent", "multiprocessing")
 _DATES = ("flwr.supercore.date", "flwr.common.date")        # modules of Flower that ask `datetime` for the time
-
-
-@dataclass
-class Clock:
-    """The virtual time of one app. sleep: what its `time.sleep` does with a number of seconds."""
-
-    now_ns: int
-    sleep: Callable[[float], None]
 
 
 def created_s(now_ns: int) -> float:
@@ -62,9 +55,6 @@ def _replace(module: ModuleType) -> None:
 
 
 def _app_clock() -> Clock | None:
-    # a circle: what stands in for the clock of a library asks which app runs, and an app that runs has a clock
-    from emul.schemes.flower.current import running
-
     app = running()
     return None if app is None else app.clock
 
@@ -101,8 +91,6 @@ def _for_a_wait() -> bool:
 
 
 def _sleep(seconds: float) -> None:
-    from emul.schemes.flower.current import running
-
     app = running()
     if app is None or app.thread != threading.get_ident():
         _REAL["sleep"](seconds)         # of two threads that sleep at once nobody could tell how long both take
@@ -128,9 +116,9 @@ def _clock_gettime_ns(which: int) -> int:
 
 def _of_seconds(name: str) -> Callable[..., Any]:
     """`localtime`, `gmtime`, `ctime`: of now, if nothing is said."""
-    def told(seconds: float | None = None) -> Any:
+    def converted(seconds: float | None = None) -> Any:
         return _REAL[name](_time() if seconds is None else seconds)
-    return told
+    return converted
 
 
 def _strftime(form: str, *of: object) -> str:

@@ -6,23 +6,21 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from emul.base.errors import RoleError
-from emul.schemes.flower.clock import Clock
-from emul.schemes.flower.randomness import Entropy
+from emul.base.plain import PlainMapping
+from emul.base.streams import key64
 
 if TYPE_CHECKING:
     from emul.learning import NodeTask
-from collections.abc import Mapping, Sequence
-
-import numpy as np
-
-from emul.base.plain import PlainMapping
 
 # --- Observations of an app's round, for the observer: its global model, and the metrics that it finds ---------------
 
@@ -112,6 +110,30 @@ def named(key: str) -> str:
 def constant(metrics: Mapping[str, float], model: np.ndarray) -> dict[str, float]:
     """An evaluation of a model that is known already."""
     return dict(metrics)
+
+
+# --- The app that runs -----------------------------------------------------------------------------------------------
+
+@dataclass
+class Clock:
+    """The virtual time of one app. sleep: what its `time.sleep` does with a number of seconds."""
+
+    now_ns: int
+    sleep: Callable[[float], None]
+
+
+class Entropy:
+    """Seeds for what an app makes without one, in the order in which it does."""
+
+    def __init__(self, seed: int, *names: str | int):
+        self._seed, self._names = seed, names
+        self._given = {"numpy": 0, "random": 0}
+
+    def bits(self, count: int, library: str) -> int:
+        """So many random bits; the streams of both libraries are apart."""
+        self._given[library] += 1
+        key = key64(self._seed, "flower", "unseeded", *self._names, library, self._given[library])
+        return random.Random(key).getrandbits(count)
 
 
 @dataclass

@@ -18,11 +18,11 @@ from emul.base.errors import ProtocolViolation, RoleError
 from emul.base.plain import PlainDict, PlainMapping
 from emul.roles import Node, World
 from emul.schemes.flower.apps import Loaded, find
-from emul.schemes.flower.clock import Clock, created_s
-from emul.schemes.flower.current import Notes, Running, run_as
+from emul.schemes.flower.clock import created_s
+from emul.schemes.flower.current import Clock, Entropy, Notes, Running, run_as
 from emul.schemes.flower.guest import BeginRound, Ended, Guest, Request
 from emul.schemes.flower.messages import LABELS, REPLIES, RUN_ID, SERVER_ID, Answer, Call, count_as
-from emul.schemes.flower.randomness import Entropy, Randomness, begin
+from emul.schemes.flower.randomness import Randomness, begin
 
 FIRST_ID = 2                        # of the first client; the others follow
 

@@ -21,22 +21,9 @@ import numpy as np
 import numpy.random.bit_generator as numpy_seeds
 
 from emul.base.streams import key64
+from emul.schemes.flower.current import Entropy, running
 
 State = tuple[Any, Any, Any]
-
-
-class Entropy:
-    """Seeds for what an app makes without one, in the order in which it does."""
-
-    def __init__(self, seed: int, *names: str | int):
-        self._seed, self._names = seed, names
-        self._given = {"numpy": 0, "random": 0}
-
-    def bits(self, count: int, library: str) -> int:
-        """So many random bits; the streams of both libraries are apart."""
-        self._given[library] += 1
-        key = key64(self._seed, "flower", "unseeded", *self._names, library, self._given[library])
-        return random.Random(key).getrandbits(count)
 
 
 @cache
@@ -48,8 +35,6 @@ def install() -> None:
 
 
 def _entropy() -> Entropy | None:
-    from emul.schemes.flower.current import running
-
     app = running()
     return None if app is None else app.entropy
 
