@@ -18,7 +18,7 @@ from small_scenario import SMALL
 
 from emul import cli, engine, report
 from emul.base.errors import InputError, TooFewClients
-from emul.base.tracebacks import told
+from emul.base.tracebacks import traceback_of
 from emul.engine.keeping import Command, unfinished_like
 from emul.engine.reopening import reopen
 from emul.learning.names import PluginError, add_folder_of
@@ -243,7 +243,7 @@ def test_a_text_of_a_role_that_no_file_takes_is_written_with_escapes_and_bounded
     why = drive(server, None, clients=[1]).ended or ""
     assert why.startswith("TooFewClients: \\udcffx")
     assert len(why.encode()) < 30_000
-    assert "ValueError: \\udcff" in told(ValueError("\udcff"))
+    assert "ValueError: \\udcff" in traceback_of(ValueError("\udcff"))
 
 
 def test_control_characters_of_a_file_do_not_reach_the_terminal(of_stranger: Path, tmp_path: Path,

@@ -24,7 +24,7 @@ _TO_UNIT = 2.0**-53
 Name = str | int
 
 
-def _told(part: Name) -> bytes:
+def _encoded(part: Name) -> bytes:
     """With its kind and its length, so that ("ab", "c") differs from ("a", "bc")."""
     text = f"{'i' if isinstance(part, int) else 's'}{part}".encode()
     return len(text).to_bytes(4, "little") + text
@@ -32,11 +32,11 @@ def _told(part: Name) -> bytes:
 
 @lru_cache(256, typed=True)         # few purposes have many streams
 def _begun(seed: int, purpose: str) -> bytes:
-    return _told(seed) + _told(purpose)
+    return _encoded(seed) + _encoded(purpose)
 
 
 def _digest(seed: int, purpose: str, names: tuple[Name, ...], size: int) -> bytes:
-    return blake2b(_begun(seed, purpose) + b"".join(map(_told, names)), digest_size=size).digest()
+    return blake2b(_begun(seed, purpose) + b"".join(map(_encoded, names)), digest_size=size).digest()
 
 
 def key64(seed: int, purpose: str, *names: Name) -> int:

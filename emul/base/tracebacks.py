@@ -65,7 +65,7 @@ def whole() -> bool:
     return bool(os.environ.get(WHOLE))
 
 
-def told(error: BaseException) -> str:
+def traceback_of(error: BaseException) -> str:
     """The traceback. Where a line of the user's has a part in it, that line and the error stand above it, and emul's
     frames are left out, but for the last one of all, where that has raised the error."""
     found = traceback.TracebackException.from_exception(error)

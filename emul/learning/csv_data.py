@@ -115,12 +115,12 @@ def read(spec: PlainMapping, notes: list[str] | None = None) -> Arrays:
         arrays[f"{part}_y"] = targets[i]
         arrays |= {f"{part}_{name}": values[part][name] for name in others}
     if notes is not None:
-        notes.append(_told(files[first], arrays, {name: (both[0].shape[1], train[name].dtype.kind == "U")
-                                                  for name, both in x.items()}, y))
+        notes.append(_summary(files[first], arrays, {name: (both[0].shape[1], train[name].dtype.kind == "U")
+                                                     for name, both in x.items()}, y))
     return arrays
 
 
-def _told(file: Path, arrays: Arrays, inputs: Mapping[str, tuple[int, bool]], y: str) -> str:
+def _summary(file: Path, arrays: Arrays, inputs: Mapping[str, tuple[int, bool]], y: str) -> str:
     """A line on what columns give. inputs: of each column how many inputs it gives, and whether it is of texts."""
     numbers = sum(not texts for _, texts in inputs.values())
     of_texts = [f"{count} of {name}" for name, (count, texts) in inputs.items() if texts]

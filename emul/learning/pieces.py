@@ -201,9 +201,9 @@ class Piece:
             self._open[key] = (torch.zeros((len(inputs), *self.layout.input_shape)),) * 3
             return np.zeros((len(inputs), *self.layout.output_shape), np.float32)
         values, stream = np.array(inputs), self._stream(round_)
-        beside = self._beside
-        if beside is not None and self.layout.layers is not None:
-            passed = beside.ask(There(self.layout.layers, self._vector, values, stream))
+        runner = self._runner
+        if runner is not None and self.layout.layers is not None:
+            passed = runner.ask(There(self.layout.layers, self._vector, values, stream))
             if isinstance(passed, Passed):                  # else nobody else has such a pass
                 self._open[key] = passed
                 self._vector[self.layout.flat.trained:] = passed.buffers
@@ -219,7 +219,12 @@ class Piece:
             raise PieceError(f"there is no open pass {key!r}; open are {self.pending}")
         opened = self._open.pop(key)
         if isinstance(opened, Passed):
-            return self._backward_beside(Back(opened, np.array(gradient, np.float32)))
+            back, runner = Back(opened, np.array(gradient, np.float32)), self._runner
+            found = came_back([back])[0] if runner is None else runner.ask(back)
+            assert isinstance(found, tuple)
+            own, by_inputs = found
+            self.gradient.add_(own)
+            return by_inputs
         x, weights, outputs = opened
         if not self._computes:
             return x.numpy()
@@ -260,7 +265,7 @@ class Piece:
         self.gradient.zero_()
 
     @property
-    def _beside(self) -> Together[Asked, object] | None:
+    def _runner(self) -> Together[Asked, object] | None:
         """The object that runs this computation beside those of other nodes; None: it runs by itself."""
         together = None if self._together is None else self._together()
         return together if together is not None and together.running else None
@@ -283,13 +288,6 @@ class Piece:
             outputs = functional_call(module, named, (x,), tie_weights=False)
         self._keep_buffers(named)
         return x, weights, outputs
-
-    def _backward_beside(self, back: Back) -> np.ndarray:
-        found = came_back([back])[0] if self._beside is None else self._beside.ask(back)
-        assert isinstance(found, tuple)
-        own, by_inputs = found
-        self.gradient.add_(own)
-        return by_inputs
 
     def _named(self, weights: Tensor) -> dict[str, Tensor]:
         """The tensors of the module: parameters as views of `weights`, buffers as copies."""

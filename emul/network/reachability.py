@@ -28,7 +28,7 @@ def cut_off(network: Network, talking: Iterable[tuple[int, int]]) -> str | None:
             try:
                 network.route(a, b)
             except NetworkError:
-                return _told(network, a, b)
+                return _explained(network, a, b)
     return None
 
 
@@ -54,7 +54,7 @@ def _from(start: int, *links: Sequence[Sequence[int]]) -> set[int]:
     return seen
 
 
-def _told(network: Network, u: int, v: int) -> str:
+def _explained(network: Network, u: int, v: int) -> str:
     """The reason why v cannot be reached from u."""
     said = f"{_name(network, u)} cannot reach {_name(network, v)}"
     if not network.topology.forward:

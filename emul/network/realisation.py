@@ -78,7 +78,7 @@ def realised(source: str, destination: str, outage: Outage | None, latency: AnyD
             yield source, destination, what, round, k, start, end, value
     if not isinstance(latency, int | LatencyOverTime):
         for round, k in indices:
-            ns = _told(partial(latency.draw, round, k))
+            ns = _recorded(partial(latency.draw, round, k))
             if ns is not None:
                 yield source, destination, "latency_ns", round, k, None, None, ns
     if rate is not None:
@@ -117,7 +117,7 @@ def _rates(rate: VaryingRate | LinkLoad, end_ns: int) -> list[tuple[int, int | N
     t: int | None = 0
     while t is not None and (t < end_ns or t == 0):
         at = t
-        bps = _told(partial(rate.rate_at, at))
+        bps = _recorded(partial(rate.rate_at, at))
         if bps is None:
             return found
         t = rate.next_change(at)
@@ -137,14 +137,14 @@ def _fates(outage: Any, indices: Sequence[tuple[int, int]], end_ns: int) -> Iter
     if isinstance(outage, Timed):
         t: int | None = 0
         while t is not None and (t < end_ns or t == 0):
-            up, at = _told(partial(outage.states.up_at, t)), t
+            up, at = _recorded(partial(outage.states.up_at, t)), t
             if up is None:
                 return
             t = outage.states.next_change(at)
             yield "up", None, None, at, t, up
     elif isinstance(outage, TracedLoss):
         for round, k in indices:
-            draw = _told(partial(outage.draw, round, k))
+            draw = _recorded(partial(outage.draw, round, k))
             if draw is not None:
                 yield "draw", round, k, None, None, draw
     elif by_packet(outage):
@@ -158,7 +158,7 @@ def _fates(outage: Any, indices: Sequence[tuple[int, int]], end_ns: int) -> Iter
         for round, k in indices:
             if whole and round and k:
                 continue                    # told by the first of the round
-            lost = _told(partial(outage.lost, 0, 0, round, k, 1))
+            lost = _recorded(partial(outage.lost, 0, 0, round, k, 1))
             if lost is not None:
                 yield "lost", round, None if whole and round else k, None, None, lost
 
@@ -168,7 +168,7 @@ def by_packet(outage: Outage | None) -> bool:
     return isinstance(outage, (PerPacket, PacketChain, RecordedPackets))
 
 
-def _told(ask: Callable[[], T]) -> T | None:
+def _recorded(ask: Callable[[], T]) -> T | None:
     """The answer; None where a record with beyond: error holds none, of a message that was offered to a link down."""
     try:
         return ask()

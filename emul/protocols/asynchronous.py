@@ -115,7 +115,7 @@ class Handed:
         for k in clients:
             self.training.pop(k, None)
 
-    def told(self) -> int:
+    def take_dropped(self) -> int:
         """The number of updates that were dropped since the last call."""
         dropped, self.dropped = self.dropped, 0
         return dropped
@@ -160,7 +160,7 @@ async def asynchronous_server(node: Node, aggregate: Aggregate, *, buffer: int =
             s.version += 1
             missed = [one.staleness for one in arrived.values()]
             node.report(parameters=s.model, received=len(arrived), staleness=sum(missed) / len(missed),
-                        staleness_most=max(missed), dropped=s.handed.told())
+                        staleness_most=max(missed), dropped=s.handed.take_dropped())
 
 
 async def opened(node: Node, how: Compression, update: Update | PackedUpdate, s: State) -> Vector | None:

@@ -214,7 +214,7 @@ async def take_turn(node: Node, p: Cut, s: Ends, head: Layer | None = None, time
         else:
             g = await unpacked(node, "down", message.values, (len(y), *bottom.layout.output_shape))
             step = steps[message.step]
-            await node.compute("backward", went_back, bottom, key, g, step, work=float(len(y)))
+            await node.compute("backward", backpropagate, bottom, key, g, step, work=float(len(y)))
             ended += step.back == step.of
     found = np.concatenate([piece.parameters for piece in (bottom, last) if piece is not None])
     node.send(node.server, Done(found, node.task.samples()))
@@ -283,7 +283,7 @@ def learned(piece: Piece, inputs: np.ndarray, targets: np.ndarray, step: BatchPr
     return _stepped(piece, gradient, step, step.there == step.of)
 
 
-def went_back(piece: Piece, key: tuple[int, int], gradient: np.ndarray, step: BatchProgress) -> np.ndarray:
+def backpropagate(piece: Piece, key: tuple[int, int], gradient: np.ndarray, step: BatchProgress) -> np.ndarray:
     """The same of any other piece, from the gradient by its outputs."""
     found = piece.backward(key, gradient)
     step.back += len(gradient)
@@ -379,7 +379,7 @@ class ServedTurn:
             step = self._steps[message.step]
             b = step.sizes[message.part]
             h = await unpacked(node, "up", message.values, (b, *self._rest.shapes[1]))
-            g = await node.compute("middle back", went_back, piece, key, h, step, work=float(b))
+            g = await node.compute("middle back", backpropagate, piece, key, h, step, work=float(b))
             node.send(self._client, Gradients(*key, await packed(node, "down", g)))
             return
         b = message.samples

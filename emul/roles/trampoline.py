@@ -13,7 +13,7 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from emul.base.errors import NotRecorded, ProtocolFailure, RoleError
-from emul.base.tracebacks import named, told
+from emul.base.tracebacks import named, traceback_of
 from emul.roles.desk import Desk, keep_nothing
 from emul.roles.events import Action, Finish, NextRound, Reply, RoleEvent
 from emul.roles.job import meter
@@ -155,7 +155,7 @@ class Role:
         if isinstance(error, RuntimeError) and str(error) == "no running event loop":
             error = RoleError(f"{_last_place(error)}: only node.* may be awaited, nothing of asyncio").with_traceback(
                 error.__traceback__)
-        text = told(error)
+        text = traceback_of(error)
         if isinstance(error, NotRecorded):      # nothing is wrong with the role
             text = named(error)
         if self.desk.activities is not None:

@@ -74,7 +74,7 @@ async def server(node: Node, p: Params) -> None:
                 s.tiers = by_latency(cohort.seconds, p.tiers)
                 s.models, s.updates = [mean] * len(s.tiers), [0] * len(s.tiers)
                 s.model = mean
-            node.report(parameters=s.model, received=len(cohort.got), tier=m, dropped=s.handed.told())
+            node.report(parameters=s.model, received=len(cohort.got), tier=m, dropped=s.handed.take_dropped())
 
 
 async def client(node: Node, p: Params) -> None:

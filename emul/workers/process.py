@@ -115,7 +115,7 @@ def main(text: str) -> None:
     try:
         Loop(control, io).run()
     except BaseException as e:
-        control.send_multipart([b"Z", _told(e).encode()])
+        control.send_multipart([b"Z", _failure(e).encode()])
         time.sleep(0.2)                 # for ZeroMQ to send it: the context cannot be closed under the I/O thread
     _run_exit_handlers()
     os._exit(0)
@@ -133,7 +133,7 @@ def _run_exit_handlers() -> None:
             stream.flush()
 
 
-def _told(error: BaseException) -> str:
+def _failure(error: BaseException) -> str:
     """The coordinator's text on the error, after a colon: of a bug with its traceback."""
     if isinstance(error, (EmulError, OSError)):
         return f" {named(error)}"
@@ -380,7 +380,7 @@ class Loop:
             self._core = Core(setup, self._io.outbox, self._io.wait_for)
         except Exception as e:
             self._quiet.close()
-            self._control.send_multipart([b"X", _told(e).encode()])
+            self._control.send_multipart([b"X", _failure(e).encode()])
             return
         self._control.send(b"r")
 

@@ -62,12 +62,12 @@ def by_threshold(known: Candidates, other: Candidates) -> dict[str, float]:
     """The success of the best threshold on the losses of `known` at telling `other`: see `told`."""
     losses = known.losses
     tells = [np.mean((losses <= at) == known.member) for at in losses]
-    return told(-other.losses, other.member, -float(losses[int(np.argmax(tells))]))
+    return success(-other.losses, other.member, -float(losses[int(np.argmax(tells))]))
 
 
 def by_network(network: Any, other: Candidates) -> dict[str, float]:
     """The success of an attack model at telling them: see `told`."""
-    return told(network.predict_proba(other.features)[:, 1], other.member, 0.5)
+    return success(network.predict_proba(other.features)[:, 1], other.member, 0.5)
 
 
 def attack_model(known: Candidates, rng: np.random.Generator, standardise: bool) -> Any:
@@ -87,11 +87,11 @@ def attack_model(known: Candidates, rng: np.random.Generator, standardise: bool)
         return made.fit(known.features, known.member)
 
 
-def told(score: Array, member: Array, cut: float) -> dict[str, float]:
+def success(score: Array, member: Array, cut: float) -> dict[str, float]:
     """asr, the share of right answers where a score of `cut` or more says member, both kinds counting alike; auc;
     tpr_at_fpr_1.
 
-    >>> told(np.array([0.9, 0.2]), np.array([True, False]), 0.5)
+    >>> success(np.array([0.9, 0.2]), np.array([True, False]), 0.5)
     {'asr': 1.0, 'auc': 1.0, 'tpr_at_fpr_1': 1.0}
     """
     with optional("to judge an attack needs", "privacy"):

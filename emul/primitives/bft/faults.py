@@ -47,8 +47,8 @@ class ServerBehaviour:
         """The messages that are sent in place of `send`."""
         return [send]
 
-    def told(self, result: bytes) -> bytes | None:
-        """The result that clients are told; None: nothing."""
+    def reply(self, result: bytes) -> bytes | None:
+        """The result with which clients are answered; None: with nothing."""
         return result
 
 
@@ -59,7 +59,7 @@ class Silent(ServerBehaviour):
         """Nothing to others; to itself what it would have sent."""
         return [SendSigned((me,), send.message)] if me in send.to else []
 
-    def told(self, result: bytes) -> bytes | None:
+    def reply(self, result: bytes) -> bytes | None:
         return None
 
 
@@ -91,7 +91,7 @@ class Tampering(ServerBehaviour):
         """Another result in a view that it leads, else the one that F has."""
         return tampered(result) if replica.leads else result
 
-    def told(self, result: bytes) -> bytes | None:
+    def reply(self, result: bytes) -> bytes | None:
         return tampered(result)
 
 

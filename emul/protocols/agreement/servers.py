@@ -283,7 +283,7 @@ def accept(voter: Voter, got: Mapping[int, Upload]) -> list[Entry]:
 
 async def tell(voter: Voter, result: bytes) -> None:
     """Send every client what has been agreed on, or what a faulty server says."""
-    told = voter.fault.told(result)
+    told = voter.fault.reply(result)
     if told is not None:
         statement = pbft.pack("Result", voter.replica.t, told)
         voter.node.broadcast(voter.node.clients, Result(told, await signed(voter.node, statement)))

@@ -84,7 +84,7 @@ async def key_centre(node: Node, scheme: KeyPlan, cost_s: float | None) -> None:
             if s.parts is None:
                 s.parts = await node.compute("keygen", make_parts, scheme, cost_s=cost_s, volatile=scheme.real)
             for role in ROLES:
-                node.broadcast([k for k in asked.nodes.tolist() if role_of[k] == role], told(scheme, s.parts, role))
+                node.broadcast([k for k in asked.nodes.tolist() if role_of[k] == role], keys_for(scheme, s.parts, role))
 
 
 def make_parts(scheme: KeyPlan) -> Parts:
@@ -97,7 +97,7 @@ def make_parts(scheme: KeyPlan) -> Parts:
             for role in ROLES}
 
 
-def told(scheme: KeyPlan, parts: Parts, role: str) -> Keys:
+def keys_for(scheme: KeyPlan, parts: Parts, role: str) -> Keys:
     """The message to a role."""
     if not scheme.real:
         return Keys(NONE, NONE, NONE, Declared(sum(scheme.sizes(role).values())))
