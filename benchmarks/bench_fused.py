@@ -36,7 +36,7 @@ def probe(model: str, clients: int, samples: int, batch: int, length: dict[str, 
     from emul.learning.parameters import FlatModule
     from emul.learning.solver import Sgd
     from emul.learning.training import Samples, Stream
-    from emul.workers.memory import keep_memory
+    from emul.workers.collections import keep_memory
 
     torch.set_num_threads(1)
     keep_memory()                                           # as in a worker

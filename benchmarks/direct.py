@@ -32,7 +32,7 @@ class Trainer:
         import torch
 
         from emul.learning.task import Task
-        from emul.workers.memory import keep_memory
+        from emul.workers.collections import keep_memory
 
         torch.set_num_threads(1)
         keep_memory()                       # as in a worker

@@ -4,8 +4,8 @@
 """
 
 from emul.message.wire import Declared, Holds, Matrix, Message, OctetRows, Octets, Vector, Words
+from emul.primitives.means import weighted_mean
 from emul.roles import checks
-from emul.roles.aggregate import weighted_mean
 from emul.roles.analysis import Analysis, Realised, Setting
 from emul.roles.node import Node, Received
 from emul.roles.scheme import Scheme, Variant

@@ -23,7 +23,7 @@ import torch  # noqa: E402
 import emul.learning.fused  # noqa: E402  (with all that trains: no training is charged with an import)
 import emul.learning.together  # noqa: E402
 import emul.workers.process  # noqa: E402, F401
-from emul.workers.memory import keep_memory  # noqa: E402
+from emul.workers.collections import keep_memory  # noqa: E402
 
 torch.set_num_threads(1)
 keep_memory()

@@ -45,7 +45,6 @@ from emul.roles.events import Event, Observation, Reply
 from emul.workers.attacking import Note
 from emul.workers.collections import rare_collections
 from emul.workers.core import Core, FittedGroups, StoreUse
-from emul.workers.ending import Ending
 from emul.workers.jobs import Timing
 from emul.workers.keeping import KeptValue
 from emul.workers.payloads import Key
@@ -74,6 +73,34 @@ commands_decoder = msgspec.msgpack.Decoder(tuple[list[tuple[int, int, int, bool]
 addresses_decoder = msgspec.msgpack.Decoder(list[str])
 payloads_decoder = msgspec.msgpack.Decoder(tuple[int, list[Described]])
 encoder = msgspec.msgpack.Encoder()
+
+
+class Ending:
+    """The end of the process `pid`, by a descriptor where there are such, else by asking now and then.
+
+    descriptor: can be read once it has ended (Linux); None: ask whether the end has `come`.
+    """
+
+    def __init__(self, pid: int):
+        self._pid, self._parent = pid, os.getppid()
+        opened = getattr(os, "pidfd_open", None)
+        try:
+            self.descriptor: int | None = None if opened is None else int(opened(pid))
+        except OSError:                     # it has ended, or the system's call is not there, or forbidden
+            self.descriptor = None
+
+    def come(self) -> bool:
+        """True if the process has ended. A parent has as soon as somebody else takes its place, and others once
+        nobody has to hear of their end any more."""
+        if self._parent == self._pid:
+            return os.getppid() != self._pid
+        try:
+            os.kill(self._pid, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:         # there is one
+            return False
+        return False
 
 
 def main(text: str) -> None:

@@ -18,7 +18,7 @@ from emul.workers import shipping
 from emul.workers.actors import Actors, Remote, _require_meeting
 from emul.workers.cluster import Cluster, cluster
 from emul.workers.joining import CUT_OFF, NoCluster
-from emul.workers.launcher import Told
+from emul.workers.setup import WorkerSettings
 from emul.workers.transport import Tcp
 
 
@@ -168,7 +168,7 @@ def test_the_process_of_an_actor_ends_with_it_or_with_its_exit_code(monkeypatch:
     monkeypatch.setattr(hosting.os, "getpid", lambda: 2**22 - 1)           # nobody's, to be watched
     host = hosting.ProcessHost()
     transport = Tcp.new()
-    assert host.start(Told(0, "token", transport, "tcp://127.0.0.1:1", "tcp://127.0.0.1:1", 0).text()) > 0
+    assert host.start(WorkerSettings(0, "token", transport, "tcp://127.0.0.1:1", "tcp://127.0.0.1:1", 0).text()) > 0
     assert host.wait() == 1
     host.end()
 
@@ -218,6 +218,6 @@ def test_the_process_of_an_actor_has_the_environment_of_every_worker(
     monkeypatch.setenv("PYTHONHASHSEED", "5")
     host = object.__new__(hosting.ProcessHost)          # its `__init__` asks Ray where it is
     host._address, host._home, host._open = "127.0.0.1", tmp_path, None
-    host.start(Told(0, "token", Tcp.new(), "tcp://127.0.0.1:1", "tcp://127.0.0.1:1", 0).text())
+    host.start(WorkerSettings(0, "token", Tcp.new(), "tcp://127.0.0.1:1", "tcp://127.0.0.1:1", 0).text())
     assert begun[0].env.items() >= forks.ENVIRONMENT.items()
     assert forks.ENVIRONMENT["PYTHONHASHSEED"] == "0"

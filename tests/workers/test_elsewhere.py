@@ -14,9 +14,9 @@ import torch
 import zmq
 
 from emul.base import machine
-from emul.workers import forks, memory, process
-from emul.workers.ending import Ending
-from emul.workers.launcher import Told
+from emul.workers import collections, forks, process
+from emul.workers.process import Ending
+from emul.workers.setup import WorkerSettings
 from emul.workers.transport import Ipc
 
 SCENARIO = Path(__file__).resolve().parents[2] / "scenarios" / "quickstart.yaml"
@@ -69,7 +69,7 @@ def test_a_worker_hears_of_the_coordinators_end(tmp_path: Path) -> None:
         ending = Ending(coordinator.pid)
         coordinator.communicate(b"\n", timeout=60)
     with zmq.Context() as context:
-        told = Told(0, "token", Ipc(str(tmp_path)), "", f"ipc://{tmp_path}/beat", 0)
+        told = WorkerSettings(0, "token", Ipc(str(tmp_path)), "", f"ipc://{tmp_path}/beat", 0)
         io = process.IO(context, told, ending, orphaned)
         with pytest.raises(Orphaned):
             io._serve_forever()
@@ -121,8 +121,8 @@ def test_a_processor_has_a_name_without_proc(system: str, told: str | None, name
 
 
 def test_memory_is_kept_only_where_glibc_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory.ctypes, "CDLL", lambda _: object())
-    memory.keep_memory()
+    monkeypatch.setattr(collections.ctypes, "CDLL", lambda _: object())
+    collections.keep_memory()
 
 
 def test_names_of_files_differ_by_more_than_case() -> None:

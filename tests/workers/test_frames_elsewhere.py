@@ -10,8 +10,9 @@ import pytest
 import zmq
 from small_run import digest
 
-from emul.workers.launcher import LocalLauncher, Told, read
+from emul.workers.launcher import LocalLauncher
 from emul.workers.pool import Workers
+from emul.workers.setup import WorkerSettings
 from emul.workers.transport import Ipc, Tcp
 from emul.workers.twin import Twin
 
@@ -121,5 +122,5 @@ def test_a_pool_over_tcp_computes_the_same_runs() -> None:
 
 @pytest.mark.parametrize("transport", [Ipc("/somewhere"), Tcp("10.0.0.1", "public", "secret")])
 def test_what_a_worker_is_told_survives_as_text(transport: Ipc | Tcp) -> None:
-    told = Told(3, "token", transport, "control", "beat", 17, ["left"])
-    assert read(told.text()) == told
+    told = WorkerSettings(3, "token", transport, "control", "beat", 17, ["left"])
+    assert WorkerSettings.of(told.text()) == told

@@ -14,8 +14,9 @@ import zmq
 from small_run import digest
 
 from emul.base.errors import ConnectionLost, WorkerDied
-from emul.workers.launcher import Child, LocalLauncher, Told
+from emul.workers.launcher import Child, LocalLauncher
 from emul.workers.pool import Workers
+from emul.workers.setup import WorkerSettings
 from emul.workers.transport import Tcp
 
 
@@ -70,7 +71,7 @@ class Relayed(LocalLauncher):
 
     relay: Relay
 
-    def start(self, every: Sequence[Told]) -> list[Child]:
+    def start(self, every: Sequence[WorkerSettings]) -> list[Child]:
         self.relay = Relay(every[0].control)
         for told in every:
             told.control = self.relay.address
@@ -140,7 +141,7 @@ class Remote(Relayed):
 
     relays: list[Relay]
 
-    def start(self, every: Sequence[Told]) -> list[Child]:
+    def start(self, every: Sequence[WorkerSettings]) -> list[Child]:
         one = every[1]
         self.relays = [Relay(one.control), Relay(one.beat)]
         one.control, one.beat = (relay.address for relay in self.relays)

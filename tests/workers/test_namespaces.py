@@ -31,9 +31,8 @@ from zmq.utils.monitor import recv_monitor_message
 from emul import engine
 from emul.base.errors import WorkerDied
 from emul.scenario import load, loads
-from emul.workers.launcher import Told
 from emul.workers.pool import Workers
-from emul.workers.setup import Setup
+from emul.workers.setup import Setup, WorkerSettings
 from emul.workers.transport import Tcp
 from emul.workers.twin import Twin
 
@@ -151,7 +150,7 @@ def inside(name: str) -> Iterator[None]:
 class Process:
     """A worker in a namespace."""
 
-    def __init__(self, told: Told, namespace: str):
+    def __init__(self, told: WorkerSettings, namespace: str):
         command = ["ip", "netns", "exec", namespace, sys.executable, "-m", "emul.workers.entry"]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
                        "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -185,7 +184,7 @@ class Spread:
     def transport(self) -> Tcp:
         return Tcp.new(self._net.addresses[0])
 
-    def start(self, every: Sequence[Told]) -> list[Process]:
+    def start(self, every: Sequence[WorkerSettings]) -> list[Process]:
         for told, address in zip(every, self._net.addresses, strict=True):
             assert isinstance(told.transport, Tcp)
             told.transport, told.watched = told.transport.at(address), os.getpid()

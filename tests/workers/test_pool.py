@@ -23,8 +23,8 @@ from emul.record.journal import MemoryJournal
 from emul.roles.events import Drop
 from emul.scenario import Scenario, load, loads
 from emul.testing import Shuffled
-from emul.workers.ending import Ending
 from emul.workers.pool import Workers
+from emul.workers.process import Ending
 from emul.workers.transport import Ipc
 from emul.workers.twin import Twin
 

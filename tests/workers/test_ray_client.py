@@ -17,8 +17,8 @@ from emul.workers import joining
 from emul.workers.actors import Actors, Remote
 from emul.workers.cluster import Cluster, cluster
 from emul.workers.joining import CUT_OFF, NoCluster
-from emul.workers.launcher import Told
 from emul.workers.pool import Workers
+from emul.workers.setup import WorkerSettings
 from emul.workers.twin import Twin
 
 HERE = Path(__file__).resolve().parent
@@ -45,7 +45,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> None:
                 pytest.skip("Ray has not started its process for this client, three times")
             raise
 
-    def started(launcher: Actors, every: Sequence[Told]) -> list[Remote]:
+    def started(launcher: Actors, every: Sequence[WorkerSettings]) -> list[Remote]:
         try:
             return start(launcher, every)
         except NoCluster as e:
