@@ -287,6 +287,8 @@ class Node:
             to = self.joined(to)
             if not to:
                 return
+        # The bytes are taken here and not when a link is free: a role may change its arrays as soon as `send` returns
+        # (`test_what_is_sent_is_what_it_was_at_the_call`).
         begin = perf_counter_ns()
         encoded, reason = self._encoded(message)
         if desk.offered:
@@ -338,6 +340,9 @@ class Node:
     def _verdict(self, message: Message, encoded: Encoded) -> str:
         """The reason why every receiver will refuse it; "": it is sound. Raises what `send` raises, unless the role
         deviates."""
+        # Judged once, where it is encoded, and not by each of a thousand receivers; a role never sees what it could not
+        # decode. What only a receiver can know is for `accept` of its wait
+        # (`test_what_is_not_what_its_type_says_is_rejected_and_the_wait_goes_on`).
         kind, desk = type(message).__name__, self._desk
         found = judge(message, encoded, desk.types)
         if found is None:
@@ -480,6 +485,8 @@ class Node:
             messages = received(event)
             if isinstance(messages, Reject):
                 return messages
+            # not by arrival: a sum of floats depends on the order of its terms, and a model must not depend on who
+            # was the fastest (`test_gathered_replies_are_ordered_by_node_not_by_arrival`)
             return {m.sender: m for m in sorted(messages, key=_sender)}
         return self._wait(kinds if isinstance(kinds, tuple) else (kinds,), nodes, wanted, timeout_s, finish, accept,
                           tag)
@@ -563,6 +570,8 @@ class Node:
     def _computation(self, label: str, fn: Callable[[*Ts], R], args: tuple[*Ts], work: float, cost_s: float | None,
                      volatile: bool, lane: int, place: str) -> Await[R]:
         """A computation that begins now."""
+        # A cost that is not measured comes before the work, so that the kernel goes on at once; the worker does the work
+        # when somebody needs its result (`test_compute_answers_with_the_cost_first_and_works_later`).
         desk, memory = self._desk, self._desk.memory
         if cost_s is None:
             cost = desk.costs.cost_ns(self.id, self.role, label, work, memory.computed, self.speed)

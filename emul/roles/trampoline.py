@@ -78,6 +78,9 @@ class Role:
             return e
         if not isinstance(awaiting, Await):
             return _not_awaitable(self._coroutine, awaiting)
+        # A wait that nobody awaits would never reach the kernel: the role would go on as if all had come. Each wait
+        # leaves its place when it is asked for, so more places than suspensions tell of one that was forgotten
+        # (`test_a_forgotten_await_is_refused_with_its_line`).
         asked = 0 if isinstance(awaiting.action, NextRound) else 1
         if len(desk.unawaited) > asked:
             return _forgotten(desk.unawaited[0])
@@ -131,12 +134,14 @@ class Role:
 
     def close(self) -> None:
         """End the role without a word: its node has crashed. Messages that its `finally` blocks send go nowhere."""
+        # Python runs the `finally` blocks of a coroutine that is closed, and a node that has crashed sends nothing
+        # (`test_a_crash_closes_the_coroutine_which_can_no_longer_send`).
         self.ended = True
         self.desk.begin()
         self.desk.keep = keep_nothing
         if self.desk.activities is not None:
             self.desk.activities.close()
-        with suppress(Exception):               # of a `finally` block, which a node that has crashed does not run
+        with suppress(Exception):
             self._coroutine.close()
 
     def _end(self, why: str) -> Exception | None:

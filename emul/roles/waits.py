@@ -23,6 +23,7 @@ _places: dict[tuple[CodeType, int], str] = {}
 
 def caller(depth: int) -> str:
     """file:line, `depth` frames up: where a role waits."""
+    # A role waits at few lines of its file, and very often, so each place is written once.
     frame = sys._getframe(depth + 1)
     key = (frame.f_code, frame.f_lineno)
     place = _places.get(key)
@@ -34,9 +35,16 @@ def caller(depth: int) -> str:
 class RoundOver(BaseException):
     """A quorum of the leaders has reached a later round. `with round_:` swallows it; no `except Exception` does."""
 
+    # An author's `except Exception` around a wait is meant for what came, and would keep a node in a round that is over
+    # (`test_round_over_raises_in_the_wait_and_no_except_exception_catches_it`).
+
 
 class Await(Generic[R]):
     """One suspension: the action that goes out, and how the answering event becomes a value, or is refused."""
+
+    # A message that the role refuses is answered with a `Reject` in place of going on: only the kernel knows who else
+    # may still send and until when, so it takes the same wait up again
+    # (`test_accept_refuses_one_and_the_others_are_there`).
 
     __slots__ = ("action", "finish")
 

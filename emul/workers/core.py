@@ -216,6 +216,8 @@ class Core:
         elif self._jobs.ungrouped(event.node):
             self._held[event.node] = event
         elif self._setup.trains:
+            # A training takes long, and until it has run no other role of this worker could answer: the kernel would
+            # wait for all of them. So this event waits, and those that need no such work are answered first.
             if type(event) is Ready and event.messages:     # for an activity: others may read the last copies meanwhile
                 self._taken[event.node] = [self._payloads.take(ref) for ref in event.messages]
             self._deferred.append(event)
@@ -229,6 +231,8 @@ class Core:
         held: a role whose computation has been done goes on at `settle` only, and the event that needed it is answered
         then: many go on faster one after the other than each after a training, which has emptied the caches.
         """
+        # In the order of who waits: the kernel for what is deferred, perhaps soon for the other computations, and for
+        # an evaluation nobody before the end of the run.
         if self._deferred:
             event = self._deferred.popleft()
             self._jobs.run(event.node)
@@ -306,6 +310,9 @@ class Core:
         if event.now or known or role not in self._stateless or node in self._setup.behaviours:
             return
         asked, reply = self._resting[node], self.replies[-1]
+        # The first node answers for all nodes of the role, so each of the few others that begin all the same is held
+        # against it: a role that depends on its node must not be taken for one that keeps nothing
+        # (`test_a_stateless_role_whose_nodes_ask_for_rounds_in_several_ways_fails_the_run_at_once`).
         first = self._first.get(role)
         if first is None and asked is not None:
             self._first[role] = first = asked
