@@ -554,6 +554,7 @@ class Flows:
             if self._anew:
                 self._go_on(now)
             return left
+        # With senders the end of a train lets the next one go, which may end by `now`, too: one time after the other
         while (due := self.next_change()) is not None and due <= now:
             self.catch_up(due)
             left += self._cut(due) if self._ends else []
