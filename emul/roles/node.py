@@ -570,8 +570,8 @@ class Node:
     def _computation(self, label: str, fn: Callable[[*Ts], R], args: tuple[*Ts], work: float, cost_s: float | None,
                      volatile: bool, lane: int, place: str) -> Await[R]:
         """A computation that begins now."""
-        # A cost that is not measured comes before the work, so that the kernel goes on at once; the worker does the work
-        # when somebody needs its result (`test_compute_answers_with_the_cost_first_and_works_later`).
+        # A cost that is not measured comes before the work, so that the kernel goes on at once; the worker does the
+        # work when somebody needs its result (`test_compute_answers_with_the_cost_first_and_works_later`).
         desk, memory = self._desk, self._desk.memory
         if cost_s is None:
             cost = desk.costs.cost_ns(self.id, self.role, label, work, memory.computed, self.speed)

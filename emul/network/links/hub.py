@@ -71,8 +71,8 @@ class Hub:
         self._detach(flow)
 
     def _detach(self, flow: Flow) -> None:
-        # Floats that were added and taken away again leave a rest, which would be bandwidth for nobody: a sum over no flow
-        # is 0 (`test_every_completion_is_that_of_the_exact_calendar`).
+        # Floats that were added and taken away again leave a rest, which would be bandwidth of nobody: a sum over no
+        # flow is 0 (`test_every_completion_is_that_of_the_exact_calendar`).
         flow.work = self.work(flow)
         flow.version += 1
         if flow.capped:
