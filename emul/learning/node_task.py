@@ -27,10 +27,6 @@ class NodeTask(NodePasses):
     its own. Keep the object for the node's whole life, also over a crash: its counters must survive.
     """
 
-    # The attack of a node changes what its training gives, here and not in its messages: nobody could forge what is
-    # masked or encrypted, and each scheme would need an attacker of its own
-    # (`test_attackers_hide_behind_secure_aggregation_as_elsewhere`).
-
     def __init__(self, task: Trainer, name: str, client: int | None, round_of: Callable[[], int],
                  attack: Attack | None = None):
         super().__init__(task, name, client, round_of, attack)
@@ -185,7 +181,11 @@ class NodeTask(NodePasses):
         objective = objective or self.objective
         if objective.on_features:
             self._cut()
-        return LocalTraining(before, samples, solver, stream, objective, self._mask(only))
+        mask = None                                     # 1 where a trained entry belongs to the part, (trained,)
+        if only is not None:
+            mask, chosen = np.zeros(self._task._model.trained, np.float32), self.part(only)
+            mask[chosen[chosen < len(mask)]] = 1.0
+        return LocalTraining(before, samples, solver, stream, objective, mask)
 
     def _train(self, local: LocalTraining) -> Vector:
         """The result of this node's local training for `local.before`, (d,) float32, a fresh array.
@@ -193,6 +193,9 @@ class NodeTask(NodePasses):
         Every training of a node ends here, whatever its loss, samples and part: who changes what a node learns, before
         its scheme masks, codes or encrypts it, changes the result of this function.
         """
+        # An attack changes what a training gives and not the messages of the node: nobody could forge what is masked or
+        # encrypted, and each scheme would need an attacker of its own
+        # (`test_attackers_hide_behind_secure_aggregation_as_elsewhere`).
         if local.solver.keep:
             part = b"" if local.only is None else local.only.tobytes()
             after, self._kept[part] = self._task.train_keeping(replace(local, kept=self._kept.get(part, self._begun)))
@@ -208,12 +211,3 @@ class NodeTask(NodePasses):
         changed = (local.before + said)[trained]
         after[trained] = changed if local.only is None else np.where(local.only > 0, changed, after[trained])
         return after
-
-    def _mask(self, part: str | None) -> np.ndarray | None:
-        """1 where a trained entry belongs to the part, (trained,) float32; None: all do."""
-        if part is None:
-            return None
-        mask = np.zeros(self._task._model.trained, np.float32)
-        chosen = self.part(part)
-        mask[chosen[chosen < len(mask)]] = 1.0
-        return mask

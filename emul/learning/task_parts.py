@@ -124,17 +124,16 @@ class TaskParts:
     def _pools(self) -> tuple[np.ndarray, np.ndarray]:
         """Indices of the training samples that are held out, and of those for the clients, both in their order."""
         n = len(self.data.train_y)
-        mask = np.zeros(n, dtype=bool)
-        mask[self._chosen_for_root(n)] = True
-        return np.flatnonzero(mask), np.flatnonzero(~mask)
-
-    def _chosen_for_root(self, n: int) -> np.ndarray:
         if self.spec.get("root") is not None:
-            return root.draw(root.parse(self.spec["root"]), self.data.train_y, self._cluster_of_sample, self.seed)
-        held_out = self.spec["data"].get("held_out") or 0
-        if held_out > n:
-            raise TaskError(f"held_out: expected at most the {n} training samples, found {held_out}")
-        return generator(self.seed, "partition", "held_out").permutation(n)[:held_out]
+            chosen = root.draw(root.parse(self.spec["root"]), self.data.train_y, self._cluster_of_sample, self.seed)
+        else:
+            held_out = self.spec["data"].get("held_out") or 0
+            if held_out > n:
+                raise TaskError(f"held_out: expected at most the {n} training samples, found {held_out}")
+            chosen = generator(self.seed, "partition", "held_out").permutation(n)[:held_out]
+        mask = np.zeros(n, dtype=bool)
+        mask[chosen] = True
+        return np.flatnonzero(mask), np.flatnonzero(~mask)
 
     @property
     def _cluster_of_sample(self) -> np.ndarray | None:

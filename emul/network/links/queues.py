@@ -295,13 +295,10 @@ class QueueSenders(Senders[QueueSender]):
             queue.senders[sender] = None
         super()._wake(now, sender)
 
-    def _rest(self, sender: QueueSender) -> None:
-        for queue in sender.queues:                 # a bandwidth that became infinite since has changed the route
-            queue.senders.pop(sender, None)
-
     def _follow(self, now: int, sender: QueueSender, following: Next | None) -> None:
-        if following is None:
-            self._rest(sender)
+        if following is None:                       # it rests
+            for queue in sender.queues:             # a bandwidth that became infinite since has changed the route
+                queue.senders.pop(sender, None)
         super()._follow(now, sender, following)
 
     def _begin(self, now: int, sender: QueueSender, following: Next) -> None:
@@ -413,16 +410,12 @@ class QueueSenders(Senders[QueueSender]):
             return
         served.told = True
         sender = served.sender
-        self._leave(now, served)
+        for queue in self._route(sender):
+            queue.clear(now)
         start = min(served.begun_ns, served.start_ns)
         start += served.shift_ns + stalled_ns([queue.stalls(start, served.end_ns) for queue in sender.queues], start,
                                               served.end_ns)
         self._follow(now, sender, sender.connection.served(start, served.end_ns, served.s))
-
-    def _leave(self, now: int, served: ServedTrain) -> None:
-        """Forget what has left the queue."""
-        for queue in self._route(served.sender):
-            queue.clear(now)
 
     def _more(self, now: int, sender: QueueSender) -> None:
         """A message was written while a train is served: it follows as the window lets it."""

@@ -228,7 +228,8 @@ class Senders(Generic[OneSender]):
         """The next train goes at its time, at once if that has passed."""
         if following is None:
             if sender.connection.gave_up:
-                self._give_up(sender)
+                self._through += [(message.item, -1) for message in sender.sent]
+                del self._senders[sender.key]
         elif following.at_ns <= now:
             self._begin(now, sender, following)
         else:
@@ -244,10 +245,6 @@ class Senders(Generic[OneSender]):
         following, sender.waits = sender.waits, None
         assert following is not None
         self._begin(now, sender, following)
-
-    def _give_up(self, sender: OneSender) -> None:
-        self._through += [(message.item, -1) for message in sender.sent]
-        del self._senders[sender.key]
 
     def _begin(self, now: int, sender: OneSender, following: Next) -> None:
         """A train reaches its links."""
