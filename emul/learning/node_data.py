@@ -1,4 +1,4 @@
-"""What one node has of the learning task: its samples, its columns of them, and the streams of its calls."""
+"""The samples of one node, its columns of them, and the streams of its calls: `NodeTask` trains on them."""
 
 from __future__ import annotations
 
@@ -47,14 +47,6 @@ class NodeData:
     def dimension(self) -> int:
         """d, the length of every vector."""
         return self._task.dimension
-
-    def shapes(self, part: str = "all") -> tuple[tuple[int, ...], ...]:
-        """Of the tensors that a parameter vector, or a `part` of it, is made of, in its order; a tensor of which the
-        part has some numbers only is a vector of these."""
-        chosen = np.zeros(self.dimension, np.float32)
-        chosen[self.part(part)] = 1
-        tensors = self._task.named(chosen).values()
-        return tuple(one.shape if one.all() else (int(one.sum()),) for one in tensors if one.any())
 
     def layers(self) -> list[np.ndarray]:
         """The places of each layer in a vector, ascending: (n,) int64 each; see `Task.layers`."""

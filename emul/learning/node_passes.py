@@ -115,6 +115,14 @@ class NodePasses(NodeData):
 
     # --- a representation and a decision on it ------------------------------------------------------------------------
 
+    def shapes(self, part: str = "all") -> tuple[tuple[int, ...], ...]:
+        """Of the tensors that a parameter vector, or a `part` of it, is made of, in its order; a tensor of which the
+        part has some numbers only is a vector of these."""
+        chosen = np.zeros(self.dimension, np.float32)
+        chosen[self.part(part)] = 1
+        tensors = self._task.named(chosen).values()
+        return tuple(one.shape if one.all() else (int(one.sum()),) for one in tensors if one.any())
+
     def part(self, name: str) -> np.ndarray:
         """Places in a parameter vector, (p,) int64 ascending: of "all", the "representation", the "decision" on it, the
         "convolutions" at its front; of a model that is cut (`emul.learning.models`), else TaskError."""

@@ -1,4 +1,4 @@
-"""What a learning task is made of: data, their partition, model, objective and solver, and how well a model does.
+"""The parts of a learning task: data, their partition, model, objective and solver, and how well a model does.
 
 Everything is loaded on first use, from plain data (`spec`), so that a task crosses a process boundary as a dict.
 """

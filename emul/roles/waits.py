@@ -1,4 +1,4 @@
-"""How a role suspends: what it awaits, the judgement of what comes, and the blocks of its rounds."""
+"""Suspensions of a role: the waits that it awaits, the judgement of what comes, and the blocks of its rounds."""
 
 from __future__ import annotations
 

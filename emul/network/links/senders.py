@@ -35,7 +35,7 @@ class SenderLink(Protocol):
     mtu: int | None
     overhead_bytes: int
     stack: TcpStack | None
-    agreed: object
+    agreed: TcpStack | None
 
     @property
     def name(self) -> str:
