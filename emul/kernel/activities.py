@@ -34,7 +34,7 @@ def end_activity(kernel: Kernel, node: KNode, action: EndActivity) -> None:
         if node.charge is not None:
             computes(kernel, node, node.time)
     if activity.patience is not None and activity.patience.got:
-        node.inbox, node.unread = activity.patience.unread() + node.inbox, None
+        node.put_back(activity.patience.unread())
         offer_inbox(kernel, node)
 
 

@@ -32,16 +32,19 @@ def matches(node: KNode, patience: Patience, copy: Copy) -> bool:
 
 def take_from_inbox(node: KNode, patience: Patience) -> bool:
     """Move what the wait asks for out of the inbox, in order of arrival. True: it is all there."""
-    rest: list[Copy] = []
-    for place, copy in enumerate(node.inbox):
-        if len(patience.got) >= patience.need:      # a server that takes them one by one has thousands behind the first
-            rest += node.inbox[place:]
+    inbox, taken = node.inbox, list[int]()
+    for place, copy in enumerate(inbox):
+        if len(patience.got) >= patience.need:
             break
         if (patience.sources is None or copy.source not in patience.got) and matches(node, patience, copy):
             patience.take(copy)
-        else:
-            rest.append(copy)
-    node.inbox, node.unread = rest, None
+            taken.append(place)
+    if len(taken) == 1:                     # a server that takes them one by one has thousands behind the first
+        del inbox[taken[0]]
+    elif taken:
+        gone = set(taken)
+        node.inbox = [copy for place, copy in enumerate(inbox) if place not in gone]
+    node.unread = None
     return len(patience.got) >= patience.need
 
 

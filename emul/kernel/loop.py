@@ -133,7 +133,7 @@ def _begin(kernel: Kernel) -> None:
 def _loop(kernel: Kernel) -> None:
     while True:
         _take_safe_steps(kernel)
-        if kernel.round_ended:
+        if kernel.round_ended and len(kernel.unwritten) >= kernel.due:
             _release(kernel)
         elif len(kernel.unwritten) >= kernel.full:
             _release(kernel)
@@ -168,8 +168,10 @@ def _release(kernel: Kernel) -> None:
         append = kernel.journal.append
         for row in settled:
             append(row)
-    # so that the rows of one instant at which many nodes do something are not sorted again and again
+    # So that the rows of one instant at which many nodes do something are not sorted again and again, nor at each end
+    # of a short round: of thousands of peers each ends its own, and a server may take updates one by one.
     kernel.full = 2 * len(unwritten) + UNWRITTEN
+    kernel.due = len(unwritten) + max(len(unwritten) // 2, len(kernel.open))
     if kernel.round_ended:
         kernel.round_ended = False
         kernel.journal.round_ended()

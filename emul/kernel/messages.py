@@ -391,10 +391,11 @@ def arrive(kernel: Kernel, time: int, copy: Copy, delivered: bool, tail: Tail, r
         pass
     elif receiver.inbox:
         receiver.inbox.append(copy)
+        receiver.oldest = min(receiver.oldest, copy.round or FAR)
         if receiver.unread is not None:
             receiver.unread[copy.source] = receiver.unread.get(copy.source, 0) + 1
     else:
-        receiver.inbox = [copy]
+        receiver.inbox, receiver.oldest = [copy], copy.round or FAR
     return receiver
 
 
@@ -440,7 +441,7 @@ def _unread(kernel: Kernel, copy: Copy) -> None:
 def discard_late(kernel: Kernel, node: KNode) -> None:
     """Forget what belongs to rounds that the node has left."""
     left = node.left
-    if node.inbox:
+    if node.inbox and node.oldest <= left:
         keep = []
         for copy in node.inbox:
             if copy.round and copy.round <= left:
@@ -449,6 +450,7 @@ def discard_late(kernel: Kernel, node: KNode) -> None:
             else:
                 keep.append(copy)
         node.inbox, node.unread = keep, None
+        node.oldest = min((copy.round for copy in keep if copy.round), default=FAR)
     if node.losses:
         node.losses = [c for c in node.losses if not c.round or c.round > left]
     if len(node.abstained) > _ABSTENTIONS:      # old ones: the word of all of them has arrived

@@ -361,9 +361,9 @@ class KNode:
     __slots__ = ("abstained", "activations_here", "activities", "alive", "away", "charge", "coming", "computing",
                  "departures", "downs", "dropped", "entered_here", "epoch", "finished", "finished_at", "followed_at",
                  "following", "group", "id", "implied", "in_round", "inbox", "leaders", "left", "local_seq", "losses",
-                 "name", "next", "open_index", "out_latency", "parked", "patience", "quorum", "reached", "refusable",
-                 "role", "round", "time", "uncharged", "uncharged_most", "unread", "vertex", "watchers", "ways",
-                 "worker")
+                 "name", "next", "oldest", "open_index", "out_latency", "parked", "patience", "quorum", "reached",
+                 "refusable", "role", "round", "time", "uncharged", "uncharged_most", "unread", "vertex", "watchers",
+                 "ways", "worker")
 
     def __init__(self, id: int, name: str, role: str, vertex: int, worker: int, out_latency: int):
         self.id, self.name, self.role, self.vertex, self.worker = id, name, role, vertex, worker
@@ -396,6 +396,7 @@ class KNode:
         self.reached: dict[int, int] = _NOTHING     # leader or mate -> newest round a message of theirs has shown
         self.refusable: Patience | None = None  # its last wait, if what that brought may be refused
         self.inbox: list[Copy] = _EMPTY         # delivered, unread
+        self.oldest = 0                         # a lower bound of the rounds of what lies there and belongs to one
         self.unread: dict[int, int] | None = None   # source -> how many in the inbox; None: to be counted
         self.coming: dict[int, list[Copy]] = _NOTHING       # source -> copies under way to this node
         self.losses: list[Copy] = _EMPTY        # known to be lost, not yet used by a wait
@@ -406,6 +407,10 @@ class KNode:
         self.ways: dict[int, tuple[Sequence[int], Pipe | None]] = _NOTHING    # target -> route, and its first link
         self.parked: list[tuple[int, Any]] | None = None    # a heap of calendar entries that wait for answers
         self.activities: dict[int, KActivity] = _NOTHING    # of its role, by number, in the order they were begun
+
+    def put_back(self, copies: list[Copy]) -> None:
+        """Copies that a wait had got, and nobody has read, lie first in the inbox again."""
+        self.inbox, self.unread, self.oldest = copies + self.inbox, None, 0
 
     def waits(self) -> Iterator[Patience]:
         """The waits of the role and its activities, in the order in which messages are offered to them."""

@@ -48,6 +48,7 @@ class Kernel:
         self.unwritten: list[rows.Row] = []         # not yet in the journal: something earlier may still come
         self.full = UNWRITTEN                       # at so many unwritten rows `_release` looks which may go
         self.settled = -1                           # all rows before this time are in the journal
+        self.due = 0                                # so many of them for it to look at the end of a round
         self.round_ended = False                    # a decider has left one: the journal may want to be flushed
         self.limit = FAR                            # the end of the run, once it is known
         self.progress = progress                    # called when a decider has left a round, and now and then besides

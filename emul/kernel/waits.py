@@ -71,7 +71,7 @@ def resume(kernel: Kernel, time: int, node: KNode, strand: Strand, outcome: Wait
     strand.epoch += 1
     got = patience.unread() if patience.handed else list(patience.got.values())
     if outcome == WaitEnd.ROUND_OVER:
-        node.inbox, node.unread = got + node.inbox, None        # unread: late once the round is left
+        node.put_back(got)                      # unread: late once the round is left
         close_round(kernel, time, node)
         return
     if patience.wait.accepts:

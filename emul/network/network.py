@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, TypeAlias, cast
 
 from msgspec import structs
 
 from emul.base.errors import NetworkError, Problem, ScenarioError
-from emul.base.names import matches
+from emul.base.names import is_pattern, matches
 from emul.network.background import Background
 from emul.network.classes import Joined, class_rules
 from emul.network.contactplan import ContactPlan, ContactsError, unrouted
@@ -71,6 +71,7 @@ class Network:
                  traffic: Sequence[Traffic] = (), contacts: ContactSpec | None = None,
                  media: Sequence[MediumSpec] = (), radio: RadioModel | None = None):
         self.names = topology.names
+        self.vertex_of = {name: v for v, name in enumerate(topology.names)}
         self.roles = topology.roles
         self._topology = topology
         self.groups = [] if joined is None else joined.groups_of(topology.names, topology.roles, seed)
@@ -107,11 +108,15 @@ class Network:
         self._media_made: dict[tuple[str, str], int] = {}       # medium, place of who roams -> its number in flows
         self.radio = None if radio is None else Radio(radio, seed, topology.names)
 
-    def fits(self, v: int, pattern: str) -> bool:
-        """True if the vertex has that name, one of that pattern, or is in that group or class of links (`@slow`)."""
+    def fitting(self, pattern: str, among: Collection[int]) -> list[int]:
+        """The vertices of `among`, in its order, that have this name, else one that fits the pattern, or that are in
+        that group or class of links (`@slow`)."""
         if pattern.startswith(MARK):
-            return pattern[len(MARK):] in [each[v] for each in (self.groups, self.classes) if each]
-        return self.names[v] == pattern or (pattern not in self.names and matches(self.names[v], pattern))
+            marks = [each for each in (self.groups, self.classes) if each]
+            return [v for v in among if pattern[len(MARK):] in [each[v] for each in marks]]
+        if (named := self.vertex_of.get(pattern)) is not None:      # files have a rule for each of thousands of names
+            return [named] if named in among else []
+        return [v for v in among if matches(self.names[v], pattern)] if is_pattern(pattern) else []
 
     def half_duplex(self, u: int, v: int) -> bool:
         """True if the links u -> v and v -> u are one: both directions share it."""

@@ -10,7 +10,7 @@ with the same mask share one set of parameters, which is what makes a mesh of a 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import translate
 from typing import Any, Literal, get_args
@@ -244,10 +244,9 @@ class Resolver:
         said = self._said.get(mask)
         if said is None:
             said = self._said[mask] = {}
-            for bit, (i, _, _) in enumerate(self._bits):
-                if mask >> bit & 1:
-                    said |= {name: value for name in _FIELDS
-                             if (value := getattr(self._rules[i], name)) is not None}
+            for bit in set_bits(mask):
+                rule = self._rules[self._bits[bit][0]]
+                said |= {name: value for name in _FIELDS if (value := getattr(rule, name)) is not None}
             if said.get("medium") is not None:          # its links share, if they do not say how
                 said.setdefault("sharing", "maxmin")
             for name, word in _NONE_WORD.items():
@@ -258,8 +257,7 @@ class Resolver:
     def mentions(self, u: int, v: int, field: str) -> bool:
         """True if a rule that matches the link u -> v sets `field`."""
         mask = self.source_masks[u] & self.destination_masks[v]
-        return any(mask >> bit & 1 and getattr(self._rules[i], field) is not None
-                   for bit, (i, _, _) in enumerate(self._bits))
+        return any(getattr(self._rules[self._bits[bit][0]], field) is not None for bit in set_bits(mask))
 
     def rule_of_bits(self) -> list[LinkRule]:
         """Bit of a mask -> its rule; later rules have higher bits."""
@@ -267,12 +265,26 @@ class Resolver:
 
     def directions(self) -> list[tuple[LinkRule, frozenset[int], frozenset[int]]]:
         """For every rule and direction: the vertices that can be the source, and those that can be the destination."""
-        return [(self._rules[i], _holders(bit, self.source_masks), _holders(bit, self.destination_masks))
-                for bit, (i, _, _) in enumerate(self._bits)]
+        return [(self._rules[i], sources, destinations) for (i, _, _), sources, destinations in zip(
+            self._bits, *(_holders(masks, len(self._bits)) for masks in (self.source_masks, self.destination_masks)),
+            strict=True)]
 
 
-def _holders(bit: int, masks: list[int]) -> frozenset[int]:
-    return frozenset(v for v, mask in enumerate(masks) if mask >> bit & 1)
+def set_bits(mask: int) -> Iterator[int]:
+    """The numbers of the bits that are set, ascending: few of thousands, where a file has a rule for each client."""
+    while mask:
+        lowest = mask & -mask
+        yield lowest.bit_length() - 1
+        mask ^= lowest
+
+
+def _holders(masks: Sequence[int], bits: int) -> list[frozenset[int]]:
+    """Bit -> the vertices whose masks have it."""
+    found: list[list[int]] = [[] for _ in range(bits)]
+    for v, mask in enumerate(masks):
+        for bit in set_bits(mask):
+            found[bit].append(v)
+    return [frozenset(vertices) for vertices in found]
 
 
 def _masks(patterns: list[str], names: Sequence[str], marks: Sequence[Sequence[str | None]]) -> list[int]:

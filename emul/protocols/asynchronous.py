@@ -14,8 +14,9 @@ Bytes of the arrays in each message, without its header: Model 4 d, Update 4 d.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from emul.base.errors import TimedOut
 from emul.learning import NodeTask
@@ -102,13 +103,11 @@ class Handed:
             return None
         return self.training.pop(update.sender)
 
-    def give_up(self, until_s: float) -> None:
+    def give_up(self, until_s: float) -> list[int]:
         """Forget those who have trained since `until_s` or longer. The first in the dictionary have done so longest."""
-        while self.training:
-            k = next(iter(self.training))
-            if self.training[k].since_s > until_s:
-                return
-            del self.training[k]
+        gone = list(takewhile(lambda k: self.training[k].since_s <= until_s, self.training))
+        self.forget(gone)
+        return gone
 
     def forget(self, clients: Collection[int]) -> None:
         """Give these clients up."""
@@ -140,22 +139,26 @@ async def asynchronous_server(node: Node, aggregate: Aggregate, *, buffer: int =
     how = updates.compression(node)
     kind: type[Update | PackedUpdate] = Update if how.up is None else PackedUpdate
     sound = answer(s.model.shape) if how.up is None else both(updates.sound(how.up, s.model.size), weighed)
+    idle = set(node.clients) - s.handed.training.keys() - s.buffer.keys()      # kept: n of them, and an update for each
     async for round_ in node.rounds():
         with round_:
             heard_s = node.now
             while len(s.buffer) < buffer:
-                s.handed.give_up(node.now - timeout_s)
-                clients = idle(node, s.handed.training.keys() | s.buffer.keys(),
-                               (concurrency or len(node.clients)) - len(s.handed.training))
+                idle.update(s.handed.give_up(node.now - timeout_s))
+                clients = chosen(node, idle, (concurrency or node.world.clients) - len(s.handed.training))
                 if clients:
                     s.handed.out(node, clients, s.model, s.version)
+                    idle.difference_update(clients)
                 update = await node.recv_any(kind, timeout_s=left(node, heard_s + timeout_s), accept=sound)
                 task = s.handed.back(update)
                 vector = None if task is None else await opened(node, how, update, s)
+                if task is not None and vector is None:
+                    idle.add(update.sender)
                 if task is not None and vector is not None:
                     heard_s = node.now
                     s.buffer[update.sender] = Arrived(vector, update.samples, s.version - task.version)
             arrived, s.buffer = dict(sorted(s.buffer.items())), {}
+            idle.update(arrived)
             s.model = finite(await aggregate(s.model, arrived))
             s.version += 1
             missed = [one.staleness for one in arrived.values()]
@@ -185,16 +188,18 @@ def left(node: Node, until_s: float) -> float:
     return until_s - node.now
 
 
-def idle(node: Node, busy: Collection[int], count: int) -> list[int]:
-    """`count` of the clients that are not busy, ascending, uniformly drawn; all, if there are no more."""
-    clients = node.joined(node.clients)
-    free = len(clients) - sum(k in busy for k in clients) if node.world.rounds else len(clients) - len(busy)
-    if count >= free:
-        return [k for k in clients if k not in busy] if free else []
+def chosen(node: Node, idle: set[int], count: int) -> list[int]:
+    """`count` of the idle clients that have joined, ascending, uniformly drawn; all, if there are no more."""
+    clients: Sequence[int] = node.world.roles["client"]
+    if node.world.rounds:
+        clients = node.joined(clients)
+        idle = idle.intersection(clients)
+    if count >= len(idle):
+        return sorted(idle)
     rng, found = node.stream("hand out"), set[int]()
     while len(found) < count:               # few are busy: no list of all the others for each that comes back
         k = clients[int(rng.integers(len(clients)))]
-        if k not in busy:
+        if k in idle:
             found.add(k)
     return sorted(found)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Literal
 
 from emul.roles import World
@@ -15,12 +16,12 @@ def neighbours(world: World, i: int, graph: Graph) -> list[int]:
     """Ascending, of peer i: in the topology those to which a way leads on which no other node lies; on a ring those
     before and after it in the order of numbers; or all others."""
     peers = world.roles["peer"]
-    if graph == "topology":
-        among = set(peers)
-        return [j for j in world.neighbours(i) if j in among]
+    if graph == "topology":         # found in the ascending list: a set of all peers, made for each of them, is n^2
+        places = ((j, bisect_left(peers, j)) for j in world.neighbours(i))
+        return [j for j, place in places if peers[place:place + 1] == [j]]
     if graph == "complete":
         return [j for j in peers if j != i]
-    at = peers.index(i)
+    at = bisect_left(peers, i)
     return sorted({peers[at - 1], peers[(at + 1) % len(peers)]} - {i})
 
 

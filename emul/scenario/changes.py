@@ -107,7 +107,8 @@ class _Maker:
         self._sent = sent
         self._names = names
         self._nodes = {name: node for node, name in enumerate(names)}
-        self._vertices = {name: v for v, name in enumerate(network.names)}
+        self._vertices = network.vertex_of
+        self._hosts = {network.vertex_of[name]: None for name in names}     # of the nodes, in their order
         self._windows: dict[tuple[int, int], list[_Window]] = {}
         self._ups: dict[tuple[int, int], list[tuple[int, int]]] = {}        # (time, place) of what ends every "down"
         self._slow: dict[int, list[tuple[int, int, Fraction]]] = {}
@@ -243,8 +244,8 @@ class _Maker:
         """The names of the nodes that match, in the order of the nodes."""
         if pattern in self._nodes:
             return [pattern]
-        found = [name for name in self._nodes if self._network.fits(self._vertices[name], pattern)]
-        if not found and any(self._network.fits(self._vertices[name], pattern) for name in self._idle):
+        found = [self._network.names[v] for v in self._network.fitting(pattern, self._hosts)]
+        if not found and self._network.fitting(pattern, {self._vertices[name] for name in self._idle}):
             self.ignored.append((where, pattern))
         elif not found and pattern.startswith(MARK):
             self.warnings.append(f"{where}: {pattern} has no member")
@@ -279,9 +280,7 @@ class _Maker:
         return found
 
     def _vertices_of(self, pattern: str) -> dict[int, None]:
-        if pattern in self._vertices:
-            return {self._vertices[pattern]: None}
-        return {v: None for v in self._vertices.values() if self._network.fits(v, pattern)}
+        return dict.fromkeys(self._network.fitting(pattern, range(len(self._network.names))))
 
     def _crossing(self, where: str, groups: Sequence[Sequence[str]]) -> list[tuple[int, int]]:
         """The links between two groups; a vertex is of the first that it matches."""

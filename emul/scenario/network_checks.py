@@ -299,9 +299,10 @@ def _named(entry: PlainMapping) -> list[tuple[Path, str]]:
 
 
 def _unmatched(parts: SoundParts, names: list[str]) -> list[str]:
+    known = frozenset(names)
     return [f'nodes[{i}] {shown(rule.match)} matches no node' for i, rule in enumerate(parts.get("node_speeds", []))
-            if rule.match is not None and not rule.match.startswith(MARK)
-            and not any(matches(name, rule.match) for name in names)]
+            if rule.match is not None and not rule.match.startswith(MARK) and rule.match not in known
+            and not (is_pattern(rule.match) and any(matches(name, rule.match) for name in names))]
 
 
 def _no_effect(parts: SoundParts) -> list[str]:

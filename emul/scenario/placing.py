@@ -9,7 +9,7 @@ of a scenario meet the same shards, whatever roles those who hold them have.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -148,8 +148,8 @@ def node_speeds(rules: Sequence[NodeSpeed], seed: int, placed: Placed, network: 
     is drawn from the topology's nodes, idle or not. devices: those of groups included."""
     node_at = {vertex: node for node, vertex in enumerate(placed.vertices)} if rules else {}
     speeds = [1.0 if device is None else device.speed for device in devices_of(devices, seed, placed)]
-    for number, rule in enumerate(rules):
-        for vertex in _chosen(rule, number, seed, network):
+    for rule, chosen in _chosen(rules, seed, network):
+        for vertex in chosen:
             if vertex in node_at and rule.speed is not None:
                 speeds[node_at[vertex]] = rule.speed
     of_group = {group.name: group.speed for group in groups if group.speed is not None}
@@ -165,8 +165,8 @@ def islands(rules: Sequence[NodeSpeed], seed: int, placed: Placed, network: Netw
 
 def islands_at(rules: Sequence[NodeSpeed], seed: int, network: Network) -> dict[int, Island]:
     """Vertex -> the GPUs of the node there."""
-    return {vertex: rule.island for number, rule in enumerate(rules) if rule.island is not None
-            for vertex in _chosen(rule, number, seed, network)}
+    return {vertex: rule.island for rule, chosen in _chosen(rules, seed, network) if rule.island is not None
+            for vertex in chosen}
 
 
 def devices_of(devices: Devices | None, seed: int, placed: Placed) -> list[DeviceClass | None]:
@@ -174,14 +174,15 @@ def devices_of(devices: Devices | None, seed: int, placed: Placed) -> list[Devic
     return [None] * len(placed.names) if devices is None else devices.of(placed.names, seed, placed.groups)
 
 
-def _chosen(rule: NodeSpeed, number: int, seed: int, network: Network) -> list[int]:
-    """The vertices of the nodes that a rule is about."""
-    pool = holders(network) if rule.match is None else [
-        vertex for vertex in hosts_of(network.roles) if network.fits(vertex, rule.match)]
-    if rule.fraction is None:
-        return pool
-    drawn = generator(seed, "speed", number).choice(len(pool), round(rule.fraction * len(pool)), replace=False)
-    return [pool[i] for i in sorted(drawn)]
+def _chosen(rules: Sequence[NodeSpeed], seed: int, network: Network) -> Iterator[tuple[NodeSpeed, list[int]]]:
+    """Each rule with the vertices of the nodes that it is about."""
+    hosts = dict.fromkeys(hosts_of(network.roles))
+    for number, rule in enumerate(rules):
+        pool = holders(network) if rule.match is None else network.fitting(rule.match, hosts)
+        if rule.fraction is not None:
+            drawn = generator(seed, "speed", number).choice(len(pool), round(rule.fraction * len(pool)), replace=False)
+            pool = [pool[i] for i in sorted(drawn)]
+        yield rule, pool
 
 
 def chart_for(scheme: Scheme[object], params: object, network: Network, placed: Placed) -> PlainDict | None:

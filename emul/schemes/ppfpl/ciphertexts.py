@@ -56,7 +56,8 @@ class Cohort:
 
     def only(self, clients: Sequence[int]) -> Cohort:
         """Of these clients."""
-        return Cohort(self.layout, {m: own for m, own in self.held.items() if m in set(clients)})
+        among = set(clients)
+        return Cohort(self.layout, {m: own for m, own in self.held.items() if m in among})
 
     def by_class(self, values: Mapping[Pair, float], client: int) -> dict[int, float]:
         """{class: value} of one client."""
