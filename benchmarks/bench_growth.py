@@ -1,4 +1,4 @@
-"""How the cost of a run grows with one of its sizes: four sizes of each law, CPU seconds of the whole run, exponents.
+"""The growth of a run's cost with one of its sizes: four sizes of each law, CPU seconds of the whole run, exponents.
 
 Every run is a process of its own with everything imported before the clock starts: it checks, runs in that process
 without training and without computing time, writes its tables. The exponent of a law is that between its last two
@@ -58,7 +58,8 @@ def tree(clients: int) -> Entries:
     plan = federation(clients, "fedavg", 1, {"match": "*", "latency": "20 ms", "bandwidth": "20 Mbit/s",
                                              "sharing": "maxmin"})
     depth = len(str(clients)) - 1
-    plan["topology"] = {"generator": "tree", "branching": 10, "height": depth}
+    plan["topology"] = {"generator": "tree", "branching": 10, "height": depth,
+                        "roles": {"server": ["n1"], "client": {"rule": "leaves"}}}
     return plan
 
 
