@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from emul.base import tables
 from emul.base.errors import ScenarioError
 from emul.base.files import read_limited, read_text
+from emul.base.units import LARGEST
 
 PLAIN = "t_s,loss,name\n0,0.5,a\n1.5,0,b\n"
 
@@ -96,6 +97,19 @@ def test_a_rate_is_the_same_with_its_unit_in_the_header_and_in_the_cell(unit):
     texts = f"rate_{unit}\n8\n", f"rate [{unit}]\n8\n", f"rate\n8 {unit}\n", f"Rate ({unit})\n8.0\n"
     bits = {"MBps": 8e6, "MB/s": 8e6, "mbps": 1e6, "Mbit/s": 1e6, "KiB/s": 8192, "Bps": 8, "kbps": 1e3}[unit]
     assert [tables.parse(text, Path("t.csv")).rates("rate") for text in texts] == [[8 * bits]] * 4
+
+
+@given(st.integers(0, 10**24), st.integers(0, 30), st.sampled_from(["", "."]), st.sampled_from([
+    Fraction(1), Fraction(10**9), Fraction(1, 8), Fraction(5, 2), Fraction(3, 7)]))
+def test_a_plain_number_is_rounded_as_its_fraction_is(digits, decimals, point, unit):
+    text = str(digits).rjust(decimals + 1, "0")
+    text = f"{text[:-decimals]}.{text[-decimals:]}" if decimals else text + point
+    expected = round(Fraction(text) * unit)
+    if expected > LARGEST:
+        with pytest.raises(ValueError, match="below 2"):
+            tables.duration(text, unit)
+    else:
+        assert tables.duration(text, unit) == tables.rate(text, unit) == expected
 
 
 def test_a_number_is_exact_and_its_exponent_is_bounded():

@@ -142,3 +142,13 @@ def test_a_name_with_characters_of_patterns_can_be_written_as_it_stands():
     assert pairs(network, lambda p: p.latency_ns == 5) == {("Rome [1]", "Oslo")}
     network = build(spec, [LinkRule("*", latency_ns=1), LinkRule("Rome [[]1]->Oslo", latency_ns=5)], 7)
     assert pairs(network, lambda p: p.latency_ns == 5) == {("Rome [1]", "Oslo")}
+
+
+@pytest.mark.parametrize(("pattern", "expected"), [
+    ("Rome [1]", ["Rome [1]"]), ("Rome [[]1]", ["Rome [1]"]), ("Rome *", ["Rome [1]", "Rome 1"]), ("R", []),
+    ("*", ["Rome [1]", "Rome 1"]), ("Oslo", []), ("@far", [])])
+def test_the_vertices_of_a_name_or_a_pattern_are_found_among_some(pattern, expected):
+    graph = nx.Graph([("Rome [1]", "Oslo"), ("Rome 1", "Oslo")])
+    network = build(TopologySpec(graph=graph, roles={"client": RoleRule("all")}), [], 7)
+    among = [network.vertex_of[name] for name in ("Rome [1]", "Rome 1")]
+    assert [network.names[v] for v in network.fitting(pattern, among)] == expected

@@ -319,8 +319,8 @@ def _instants(table: tables.TextTable, column: str, unit: Fraction | None) -> Ca
                 f'time: "{column} [s]"'), table.header_line)])
 
     def read(text: str) -> int:
-        match = _DATE.fullmatch(text)
-        if match is None or unit is not None:
+        match = _DATE.fullmatch(text) if unit is None else None
+        if match is None:
             return tables.duration(text, unit)
         year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
         zone = match[8] if match[8] and match[8][0] in "+-" else "+0000"
