@@ -258,6 +258,9 @@ class RecordedLatency:
 class RecordedRate:
     """A rate of a record; from its end on that of `then`, itself again, or an error. A `VaryingRate`."""
 
+    # No `CurveProfile`, which would have the rest of it for nothing: `then` may be a trace that repeats for ever and is
+    # asked as a whole here. That one would walk through its pieces, lap after lap, and keep them.
+
     __slots__ = ("_end", "_first", "_name", "_then")
 
     def __init__(self, name: str, pieces: Sequence[tuple[int, int | None, int]], then: VaryingRate, beyond: Beyond):

@@ -99,6 +99,8 @@ def parse_match(match: str) -> list[tuple[str, str]]:
 
 def rule_problems(rules: Sequence[LinkRule]) -> list[Problem]:
     """Everything wrong with the rules' own values, in their order."""
+    # Of a scenario's rules its sections have said that already. This is for rules that were made in code: `build` is
+    # where they come in, and there all mistakes of all rules are said at once.
     found = []
     for i, rule in enumerate(rules):
         found += [Problem(f"links[{i}].{place}", value, expected, rule.line)

@@ -132,13 +132,19 @@ def law_value(value: object) -> Law:
     """A duration, always the same, or a law."""
     if not isinstance(value, dict):
         return Fixed(stay_ns(value))
-    rule = LawRule.model_validate(value)
-    if rule.weibull is not None:
-        return Weibull(rule.weibull.shape, rule.weibull.scale)
-    if rule.lognormal is not None:
-        return LogNormal(rule.lognormal.median, rule.lognormal.sigma)
-    assert rule.exponential is not None
-    return Exponential(rule.exponential)
+    return cast(Law, law_of(LawRule.model_validate(value)))
+
+
+_LAWS = {"exponential": Exponential, "weibull": Weibull, "lognormal": LogNormal, "pareto": Pareto,
+         "uniform": UniformLaw, "normal": Normal, "poisson": Poisson}
+
+
+def law_of(rule: Section) -> object:
+    """The law that one key of a section says: by a number, by a list, or by a section with the law's own names."""
+    name, said = next((name, said) for name in _LAWS if (said := getattr(rule, name, None)) is not None)
+    if isinstance(said, Section):
+        return _LAWS[name](**dict(said))
+    return _LAWS[name](*(said if isinstance(said, list) else [said]))
 
 
 # the validator returns a Law

@@ -26,9 +26,9 @@ from emul.network.models.background import (
     WalkRate,
 )
 from emul.network.models.elastic import MessageLaws, SizeLaw
-from emul.network.models.laws import Exponential, Fixed, LogNormal, Normal, Pareto, Poisson, UniformLaw
+from emul.network.models.laws import Fixed
 from emul.network.models.traces import TraceSpec
-from emul.scenario.churn import LawRule, law_document, law_value
+from emul.scenario.churn import LawRule, law_document, law_of, law_value
 from emul.scenario.links import BandwidthTrace, bandwidth_document, bandwidth_spec
 from emul.scenario.sections import (
     Duration,
@@ -86,9 +86,7 @@ class StayRule(LawRule):
 def _stay(value: object) -> StayLaw:
     """A duration, always the same, or a law."""
     if isinstance(value, dict):
-        rule = StayRule.model_validate(value)
-        if rule.pareto is not None:
-            return Pareto(rule.pareto.shape, rule.pareto.mean)
+        return cast(StayLaw, law_of(StayRule.model_validate(value)))
     return law_value(value)
 
 
@@ -266,15 +264,7 @@ def _size(value: object) -> SizeLaw:
         if size == 0:
             raise ValueError("expected more than 0")
         return Fixed(size)
-    rule = SizeRule.model_validate(value)
-    if rule.pareto is not None:
-        return Pareto(rule.pareto.shape, rule.pareto.mean)
-    if rule.lognormal is not None:
-        return LogNormal(rule.lognormal.median, rule.lognormal.sigma)
-    if rule.uniform is not None:
-        return UniformLaw(*rule.uniform)
-    assert rule.exponential is not None
-    return Exponential(rule.exponential)
+    return cast(SizeLaw, law_of(SizeRule.model_validate(value)))
 
 
 # the validator returns a SizeLaw
@@ -361,17 +351,7 @@ def _spec(rate: int | BandwidthTrace | RateRule, base: Path) -> RateSpec:
         one = rate.on_off
         return OnOffRate(one.rate, cast(StayLaw, one.on), cast(StayLaw, one.off), one.start == "stationary")
     assert rate.walk is not None
-    return WalkRate(cast(StayLaw, rate.walk.every), _law(rate.walk.law), rate.walk.most)
-
-
-def _law(rule: RateLawRule) -> RateLaw:
-    if rule.uniform is not None:
-        return UniformLaw(*rule.uniform)
-    if rule.normal is not None:
-        return Normal(rule.normal.mean, rule.normal.sigma)
-    if rule.poisson is not None:
-        return Poisson(rule.poisson.mean, rule.poisson.unit)
-    return Exponential(rule.exponential or 0)
+    return WalkRate(cast(StayLaw, rate.walk.every), cast(RateLaw, law_of(rate.walk.law)), rate.walk.most)
 
 
 # ---- back to YAML ----
