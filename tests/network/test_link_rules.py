@@ -149,6 +149,6 @@ def test_a_name_with_characters_of_patterns_can_be_written_as_it_stands():
     ("*", ["Rome [1]", "Rome 1"]), ("Oslo", []), ("@far", [])])
 def test_the_vertices_of_a_name_or_a_pattern_are_found_among_some(pattern, expected):
     graph = nx.Graph([("Rome [1]", "Oslo"), ("Rome 1", "Oslo")])
-    network = build(TopologySpec(graph=graph, roles={"client": RoleRule("all")}), [], 7)
+    network = build(TopologySpec(graph=graph, roles={"client": RoleRule("all")}), [LinkRule("*", latency_ns=1)], 7)
     among = [network.vertex_of[name] for name in ("Rome [1]", "Rome 1")]
     assert [network.names[v] for v in network.fitting(pattern, among)] == expected
