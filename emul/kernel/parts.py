@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from emul.base.plain import PlainMapping
@@ -103,9 +102,9 @@ class StopRule:
         return self.accuracy is not None or self.loss is not None
 
     def reached(self, seen: Mapping[str, float]) -> bool:
-        """True if an observation has the accuracy, or the loss, that ends the run."""
-        return (self.accuracy is not None and seen.get("accuracy", 0.0) >= self.accuracy) or (
-            self.loss is not None and seen.get("loss", inf) <= self.loss)
+        """True if an observation has the accuracy, or the loss, that ends the run: what it lacks ends none."""
+        return (self.accuracy is not None and "accuracy" in seen and seen["accuracy"] >= self.accuracy) or (
+            self.loss is not None and "loss" in seen and seen["loss"] <= self.loss)
 
 
 @dataclass(frozen=True)

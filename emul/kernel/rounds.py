@@ -152,9 +152,7 @@ def _must_stop(kernel: Kernel, node: KNode, number: int) -> bool:
     stop = kernel.plan.stop
     if stop.observes and not kernel.stopped:
         for round_ in kernel.reports.pop(node.id, ()):
-            seen = kernel.port.observation(node.id, round_).values
-            kernel.accuracy[round_] = seen.get("accuracy", 0.0)
-            if stop.reached(seen):
+            if stop.reached(kernel.port.observation(node.id, round_).values):
                 kernel.stopped = True
                 kernel.stop_round = min(kernel.stop_round, kernel.entered)
     return number > kernel.stop_round

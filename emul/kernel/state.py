@@ -42,7 +42,6 @@ class Kernel:
         self.ended_after = 0                        # activations by the time that a decider last left a round
         self.oracle_waits: Counter[tuple[str, str]] = Counter()     # (role, where) -> waits settled by fates
         self.rounds_missed: Counter[str] = Counter()                # role -> followers' rounds that were over
-        self.accuracy: dict[int, float] = {}                        # round -> observed, where a stop waits for it
         self.port = port
         self.journal = journal
         self.unwritten: list[rows.Row] = []         # not yet in the journal: something earlier may still come

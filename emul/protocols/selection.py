@@ -220,9 +220,11 @@ async def asked(node: Node, p: Common | None, whole: Callable[[Vector], Vector] 
 
 
 async def tell(node: Node, p: Common | None, model: Vector) -> None:
-    """Before the update: what the rule wants to know. model: as it was received."""
+    """Before the update: what the rule wants to know, of a client that can say it. model: as it was received."""
     if p is not None and p.tells:
-        node.send(node.server, Told(await node.compute("measure", measured, node.task, model, p.tells)))
+        value = await node.compute("measure", measured, node.task, model, p.tells)
+        if value is not None:
+            node.send(node.server, Told(value))
 
 
 def mean_loss(task: NodeTask, model: Vector, most: int) -> float:
@@ -230,11 +232,13 @@ def mean_loss(task: NodeTask, model: Vector, most: int) -> float:
     return float(task.loss(model, most=most)) if task.samples() else 0.0
 
 
-def measured(task: NodeTask, model: Vector, what: str) -> float:
+def measured(task: NodeTask, model: Vector, what: str) -> float | None:
     """The value that a rule `tells`: the loss; Oort's utility, n sqrt(mean of squared losses); the accuracy on own
-    tests."""
+    tests, and 1 / (1 + loss) where the targets are numbers. None: this client has no test sample."""
     if what == "accuracy":
-        return float(task.evaluate_own(model)["accuracy"])
+        seen = task.evaluate_own(model)
+        value = float(seen["accuracy"] if "accuracy" in seen else 1 / (1 + seen["loss"]))
+        return None if math.isnan(value) else value
     if what == "loss" or not task.samples():
         return mean_loss(task, model, 0)
     losses = np.asarray(task.loss(model, each=True), np.float64)

@@ -10,6 +10,7 @@ import pytest
 from emul import engine
 from emul.base import rows as R
 from emul.base.errors import TooFewClients
+from emul.kernel.parts import StopRule
 from emul.network import LinkRule, OutageSpec, TopologySpec
 from emul.roles import Message, Node
 from emul.roles.events import Observation, WaitEnd
@@ -276,7 +277,6 @@ def test_a_stop_on_accuracy_ends_the_run_after_the_round_that_reached_it() -> No
     world = run_world({"server": learning, "client": nothing}, stop=Stop(accuracy=0.8, rounds=50),
                       pool=Seeing({1: 0.1, 2: 0.5, 3: 0.8, 4: 0.9}))
     assert rounds_of(world, "server") == [1, 2, 3]
-    assert world.kernel.accuracy == {1: 0.1, 2: 0.5, 3: 0.8}
 
 
 def test_a_stop_on_loss_ends_the_run_at_that_loss_or_less() -> None:
@@ -287,6 +287,12 @@ def test_a_stop_on_loss_ends_the_run_at_that_loss_or_less() -> None:
     world = run_world({"server": learning, "client": nothing}, stop=Stop(loss=2.4, accuracy=0.9, rounds=2),
                       pool=Seeing(losses, "loss"))
     assert rounds_of(world, "server") == [1, 2]
+
+
+def test_an_accuracy_that_nobody_measured_is_not_one_of_zero() -> None:
+    assert not StopRule(accuracy=0.0).reached({"loss": 0.1})
+    assert StopRule(accuracy=0.0).reached({"accuracy": 0.0})
+    assert StopRule(loss=0.0).reached({"loss": 0.0})
 
 
 def test_a_stop_on_accuracy_that_is_never_reached_ends_with_the_rounds() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from emul.base import rows as R
 from emul.base.errors import ScenarioError
 from emul.protocols.rounds import Model, Update
-from emul.protocols.selection import Call, Here, Probe, Told, Verdict, by_plan, wrong_selection
+from emul.protocols.selection import Call, Here, Probe, Told, Verdict, by_plan, measured, wrong_selection
 from emul.roles import World
 from emul.schemes import fedavg, fedper
 from emul.testing import Ran, check_scheme, drive, run_text
@@ -197,6 +199,36 @@ def test_tifl_waits_for_slow_clients_in_rounds_of_theirs_alone():
     assert len(profiling) == 8
     slow = {2, 5}
     assert all(cohort <= slow or not cohort & slow for cohort in rest)
+
+
+def test_tifl_goes_by_loss_where_the_targets_are_numbers(tmp_path: Path):
+    rows = "\n".join(f"{i % 7},{i % 5},{2 * (i % 7) - i % 5}.5" for i in range(200))
+    (tmp_path / "data.csv").write_text(f"a,b,y\n{rows}\n")
+    data = f"{{set: csv, directory: {tmp_path / 'data.csv'}, y: y}}"
+    text = TEXT.replace("{data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic",
+                        f"{{data: {data}, partition: iid, model: logistic")
+    ran = run_text(text.replace("SCHEME", "fedavg").replace("RULE", "{tifl: {count: 2, tiers: 2, interval: 1}}"),
+                   costs=COSTS)
+    assert ran.summary["rounds"] == 6
+    assert sum(row[0] == R.SEND and row[5] == "Told" for row in ran.rows) == 8 + 5 * 2
+
+
+class Tested:
+    """A task whose evaluation on own test samples finds this."""
+
+    def __init__(self, **found: float):
+        self.found = found
+
+    def evaluate_own(self, model: np.ndarray) -> dict[str, float]:
+        return self.found
+
+
+@pytest.mark.parametrize(("found", "told"), [
+    ({"accuracy": 0.0, "loss": 3.0}, 0.0), ({"loss": 3.0}, 0.25), ({"accuracy": math.nan, "loss": math.nan}, None),
+    ({"loss": math.inf}, 0.0)])
+def test_an_accuracy_is_told_a_loss_in_its_place_and_nothing_without_test_samples(
+        found: dict[str, float], told: float | None):
+    assert measured(cast(Any, Tested(**found)), np.zeros(2, np.float32), "accuracy") == told
 
 
 @pytest.mark.parametrize("rule", ["{uniform: {count: 3, over: 2}}", "{oort: {count: 3, step: 1 s}}",

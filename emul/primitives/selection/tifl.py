@@ -9,7 +9,8 @@ draw costs one. Every `interval` rounds, if the tier drawn last has not gained a
 new probabilities: of n tiers with credits that of the i-th worst accuracy gets (n - i) / (n (n + 1) / 2), i from 0.
 
 Deviations: profiling rounds train, too; a tier's accuracy is the mean over its clients of what each told when it last
-took part, of the model that it received on its own test samples; once no tier has credits, none is needed.
+took part, of the model that it received on its own test samples; where targets are numbers 1 / (1 + loss) stands for an
+accuracy; once no tier has credits, none is needed.
 """
 
 from __future__ import annotations
