@@ -189,6 +189,54 @@ def test_check_finds_what_a_profile_lacks(emul: Shell) -> None:
     assert "fedavg/server/aggregate  has no price: make one with `emul profile" in said.err
 
 
+_MENDING = '''"""Numbers are counted; where one is missing the server mends that."""
+from dataclasses import dataclass
+
+from emul.roles import Message, Node, Scheme
+
+
+@dataclass(frozen=True)
+class Number(Message):
+    """Client to server."""
+
+    value: float
+
+
+@dataclass(frozen=True)
+class Params:
+    pass
+
+
+async def server(node, p):
+    async for round_ in node.rounds():
+        with round_:
+            got = await node.gather(Number, node.clients)
+            if len(got) < len(node.clients):
+                await node.compute("mend", len, got)
+
+
+async def client(node, p):
+    async for round_ in node.rounds(of=node.server):
+        with round_:
+            node.send(node.server, Number(1.0))
+
+
+SCHEME = Scheme(params=Params, roles={"server": server, "client": client}, messages=(Number,))
+'''
+
+
+def test_check_finds_what_has_no_price_where_a_client_drops_out(emul: Shell) -> None:
+    (emul.folder / "mending.py").write_text(_MENDING)
+    (emul.folder / "p.json").write_text(json.dumps({"emul_profile": 1, "costs": {"mending/client/x": [0.01, 0.0]}}))
+    args = ("check", "small.yaml", "--plugin", "mending", "--set", "schemes=[mending]",
+            "--set", "compute={mode: profile, file: p.json}")
+    said = emul(*args)
+    assert said.code == 2
+    assert "mending/server/mend  has no price" in said.err
+    (emul.folder / "p.json").write_text(json.dumps({"emul_profile": 1, "costs": {"mending/server/mend": [0.01, 0.0]}}))
+    assert emul(*args).code == 0
+
+
 _VARIANT = 'from emul.roles import Variant\n\nSCHEME = Variant(of="{}")\n'
 
 

@@ -1,6 +1,7 @@
-"""Computations that neither a trace nor a profile prices, as one round of each scheme asks for them.
+"""Computations that neither a trace nor a profile prices, as a round of each scheme asks for them, and those in which a
+node drops out.
 
-The round is run without training, but with the model, for which torch is loaded: two seconds. Its result is kept in
+The rounds are run without training, but with the model, for which torch is loaded: two seconds. Their result is kept in
 `$XDG_CACHE_HOME/emul/asked` (or `~/.cache/emul/asked`), under a key made of the scenario, the files that it names and
 the code, so that the next check of the scenario needs neither.
 """

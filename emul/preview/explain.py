@@ -9,9 +9,10 @@ training and virtual compute time. Everything is plain values, ready for JSON; `
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf
 
 import numpy as np
@@ -36,7 +37,7 @@ from emul.record.journal import MemoryJournal
 from emul.record.progress import rounded_size
 from emul.record.tables import Derived, derive
 from emul.registry import schemes as registry
-from emul.scenario import NO_EVALUATION, ComputeTime, Evaluation, Scenario, Stop, chosen
+from emul.scenario import NO_EVALUATION, ComputeTime, DropOut, Evaluation, Scenario, Stop, chosen
 from emul.scenario.params import build_params
 from emul.scenario.running import NetworkUse
 from emul.scenario.schemes import needs_training, parameters
@@ -193,15 +194,19 @@ def dry(scenario: Scenario, steps: int = 0) -> Scenario:
 
 
 def _dry_wiring(scenario: Scenario, scheme: str, raw: dict[str, object], plugins: Sequence[str],
-                ) -> tuple[Wiring, list[str]]:
+                gone: DropOut | None = None) -> tuple[Wiring, list[str]]:
     """One round as `dry` has it, in which planned links transmit at all times; and what in it depends on what is
-    learned. A role that asks for contacts is told those of the plan."""
+    learned. A role that asks for contacts is told those of the plan. gone: who drops out of it, and one more round
+    follows."""
     found = registry.find(scheme, plugins)
     params = build_params(found.params, parameters(raw), f"parameters of scheme {scheme}")
     learned = [why if below == ("name",) else f"{'.'.join(map(str, below))}: {value}: {why}"
                for below, value, why in needs_training(found, params, raw)]
     # of zeros a code is shorter, and a round may fail that waits for an update
-    wiring = engine.wire(dry(scenario, int(found.batches or bool(learned))), scheme, raw, 1, plugins)
+    still = dry(scenario, int(found.batches or bool(learned)))
+    if gone is not None:
+        still = dataclasses.replace(still, faults=[gone], stop=Stop(rounds=2))
+    wiring = engine.wire(still, scheme, raw, 1, plugins)
     wiring.network.planned.open_all()
     return wiring, learned
 
@@ -247,8 +252,9 @@ def traffic(scenario: Scenario, scheme: str, raw: dict[str, object], plugins: Se
 
 def computations(scenario: Scenario, scheme: str, raw: dict[str, object], plugins: Sequence[str] = (),
                  ) -> tuple[list[Charge], list[str]]:
-    """Of the computations of a scheme's first round: ("scheme/role/label", what is computed, work) of each, and the
-    entries that nothing prices. ([], []) if the round fails."""
+    """Of the computations of a scheme's first round: ("scheme/role/label", what is computed, work) of each. And the
+    entries that nothing prices, of this round and of those after which a node is missing. ([], []) if the round fails.
+    """
     wiring, learned = _dry_wiring(scenario, scheme, raw, plugins)
     wiring.setups[0].named = True
     journal = MemoryJournal(engine.header(wiring))
@@ -256,9 +262,32 @@ def computations(scenario: Scenario, scheme: str, raw: dict[str, object], plugin
         finished = engine.execute(wiring, Twin(computes=bool(learned)), journal)
     except RunError:
         return [], []
-    priced = prices(scenario, scheme, raw, derive(columns(journal.rows), journal.header), plugins)
-    return sorted(charges(wiring, finished.timings)), [f"{scheme}/{row['role']}/{row['label']}" for row in priced
-                                                       if "" in row["priced_by"]]
+    run = derive(columns(journal.rows), journal.header)
+    costs, unpriced = costs_of(engine.wire(scenario, scheme, raw, 1, plugins).setups[0]), set[str]()
+    for each in [run, *_recovering(scenario, scheme, raw, plugins, run)]:
+        roles, done = each.header["roles"], each.computations
+        unpriced.update(f"{scheme}/{roles[node]}/{done.labels[label]}" for node, label, stated in zip(
+            done.node.tolist(), done.label.tolist(), done.declared.tolist(), strict=True)
+            if not stated and not costs.priced_by(node, roles[node], done.labels[label]))
+    return sorted(charges(wiring, finished.timings)), sorted(unpriced)
+
+
+def _recovering(scenario: Scenario, scheme: str, raw: dict[str, object], plugins: Sequence[str], run: Derived,
+                ) -> Iterator[Derived]:
+    """Two rounds each, in the first of which a node drops out just before one of the types of messages that it sent in
+    `run`: some computations are only asked for where somebody is missing, and a run would end at the first of them."""
+    roles, sent = run.header["roles"], run.messages
+    several = {role for role, count in Counter(roles).items() if count > 1}
+    last = {(roles[source], sent.kinds[kind]): source for source, kind, round_ in zip(
+        sent.source.tolist(), sent.kind.tolist(), sent.round.tolist(), strict=True)
+        if round_ == 1 and roles[source] in several}
+    for (_, kind), source in sorted(last.items()):
+        wiring, learned = _dry_wiring(scenario, scheme, raw, plugins,
+                                      DropOut(run.header["names"][source], kind, first=1, last=1))
+        journal = MemoryJournal(engine.header(wiring))
+        with contextlib.suppress(RunError):         # then it is no round to recover from
+            engine.execute(wiring, Twin(computes=bool(learned)), journal)
+            yield derive(columns(journal.rows), journal.header)
 
 
 def prices(scenario: Scenario, scheme: str, raw: dict[str, object], run: Derived,
