@@ -121,7 +121,7 @@ def _unreached(plan: Scenario, wiring: engine.Wiring, scheme: str, raw: dict[str
     from emul.preview import explain as preview  # here, since most scenarios do without its 45 ms
 
     try:
-        preview.traffic(plan, scheme, raw, plugins)
+        preview.traffic(plan, scheme, raw, plugins, joining=False)
     except NetworkError as error:
         return error
     return None

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import inf
 
 import numpy as np
@@ -27,6 +27,7 @@ from emul.base.units import format_bandwidth
 from emul.engine.costs import Charge
 from emul.engine.findings import charges
 from emul.engine.wiring import Wiring
+from emul.kernel.calendar import FAR
 from emul.network import LinkRule, Network, build
 from emul.network.mediumoutlook import medium_outlooks
 from emul.network.models.profiles import NEVER
@@ -37,16 +38,20 @@ from emul.record.journal import MemoryJournal
 from emul.record.progress import rounded_size
 from emul.record.tables import Derived, derive
 from emul.registry import schemes as registry
+from emul.roles.world import within
 from emul.scenario import NO_EVALUATION, ComputeTime, DropOut, Evaluation, Scenario, Stop, chosen
+from emul.scenario.churn import InRounds
 from emul.scenario.params import build_params
 from emul.scenario.running import NetworkUse
 from emul.scenario.schemes import needs_training, parameters
+from emul.scenario.sections import rounds_text
 from emul.workers.setup import costs_of
 from emul.workers.twin import Twin
 
 EXACT = 2_000           # pairs of two roles that are all looked at
 _SAMPLE = 32            # nodes of each role in a sample: 32 * 32 pairs
 _EXAMPLES = 3
+_SPANS = 10             # of rounds in which others take part
 
 
 # ---- routes ----
@@ -180,21 +185,21 @@ def _spread(values: Sequence[float]) -> dict[str, float | None]:
 
 # ---- traffic ----
 
-def dry(scenario: Scenario, steps: int = 0) -> Scenario:
+def dry(scenario: Scenario, steps: int = 0, joining: bool = False) -> Scenario:
     """One round without losses, faults, attacks, training, evaluation and virtual compute time. steps: of a local
-    training."""
+    training. joining: of the nodes that take part in the first round; else everybody does."""
     (solver, options), = scenario.task["solver"].items()
     still = {key: value for key, value in options.items() if key not in ("steps", "epochs")} | {"steps": steps}
     contacts = scenario.contacts and dataclasses.replace(scenario.contacts, routes="fixed", gap="hold")
     return dataclasses.replace(
-        scenario, faults=[], traffic=[], contacts=contacts, attacks=[], network=NetworkUse(record=False),
-        compute=ComputeTime("zero"), stop=Stop(rounds=1),
-        link_rules=[*scenario.link_rules, LinkRule("*", outage="none", queue="unlimited")],
+        scenario, faults=[fault for fault in scenario.faults if joining and isinstance(fault, InRounds)], traffic=[],
+        contacts=contacts, attacks=[], network=NetworkUse(record=False), compute=ComputeTime("zero"),
+        stop=Stop(rounds=1), link_rules=[*scenario.link_rules, LinkRule("*", outage="none", queue="unlimited")],
         evaluation=Evaluation(every=NO_EVALUATION), task={**scenario.task, "solver": {solver: still}})
 
 
 def _dry_wiring(scenario: Scenario, scheme: str, raw: dict[str, object], plugins: Sequence[str],
-                gone: DropOut | None = None) -> tuple[Wiring, list[str]]:
+                joining: bool = False, gone: DropOut | None = None) -> tuple[Wiring, list[str]]:
     """One round as `dry` has it, in which planned links transmit at all times; and what in it depends on what is
     learned. A role that asks for contacts is told those of the plan. gone: who drops out of it, and one more round
     follows."""
@@ -203,7 +208,7 @@ def _dry_wiring(scenario: Scenario, scheme: str, raw: dict[str, object], plugins
     learned = [why if below == ("name",) else f"{'.'.join(map(str, below))}: {value}: {why}"
                for below, value, why in needs_training(found, params, raw)]
     # of zeros a code is shorter, and a round may fail that waits for an update
-    still = dry(scenario, int(found.batches or bool(learned)))
+    still = dry(scenario, int(found.batches or bool(learned)), joining)
     if gone is not None:
         still = dataclasses.replace(still, faults=[gone], stop=Stop(rounds=2))
     wiring = engine.wire(still, scheme, raw, 1, plugins)
@@ -212,11 +217,11 @@ def _dry_wiring(scenario: Scenario, scheme: str, raw: dict[str, object], plugins
 
 
 def traffic(scenario: Scenario, scheme: str, raw: dict[str, object], plugins: Sequence[str] = (),
-            workers: int = 1) -> PlainDict:
+            workers: int = 1, joining: bool = True) -> PlainDict:
     """Messages and bytes of the first round of one scheme, of its set-up before that, and of what is sent outside of
-    rounds once that has begun. And what memory the run will take in so many worker processes."""
+    rounds once that has begun. And what memory the run will take in so many worker processes. joining: as in `dry`."""
     by_batch = registry.find(scheme, plugins).batches
-    wiring, learned = _dry_wiring(scenario, scheme, raw, plugins)
+    wiring, learned = _dry_wiring(scenario, scheme, raw, plugins, joining)
     journal = MemoryJournal(engine.header(wiring))
     twin = footprint.Weighing()
     try:
@@ -245,9 +250,28 @@ def traffic(scenario: Scenario, scheme: str, raw: dict[str, object], plugins: Se
     seen.journal_head, seen.journal = footprint.journal_bytes(journal.header, journal.rows)
     return {"scheme": wiring.label, "batches": by_batch, "seconds": finished.kernel.end_ns / 1e9,
             **{part: _sum(found) for part, found in rows.items()}, "learned": learned,
+            "taking_part": taking_part(wiring.plan.roles, wiring.plan.rounds, scenario.stop.rounds),
             "failed": [f"{row['node_name']}: {row['why']}" for row in first if row["why"]],
             "computations": priced,
             "memory": footprint.estimate(scenario, wiring.network, Counter(wiring.plan.roles), seen, workers)}
+
+
+def taking_part(roles: Sequence[str], rounds: Mapping[int, Sequence[tuple[int, int]]], last: int | None,
+                ) -> list[PlainDict]:
+    """Of a run that nodes join or leave by round, up to round `last`: from, to (None: the end), and how many of each
+    role take part. [] where everybody does in every round. rounds: as `World.rounds`.
+
+    >>> taking_part(["server", "client", "client"], {2: [(10, 19)]}, 30)[:2]
+    [{'from': 1, 'to': 9, 'server': 1, 'client': 1}, {'from': 10, 'to': 19, 'server': 1, 'client': 2}]
+    """
+    if not rounds:
+        return []
+    begins = sorted({1, *(at for spans in rounds.values() for first, end in spans for at in (first, end + 1))})
+    begins = [at for at in begins if at <= (FAR if last is None else last)]
+    return [{"from": begin, "to": end, **{role: sum(
+        one == role and (node not in rounds or within(rounds[node], begin)) for node, one in enumerate(roles))
+        for role in dict.fromkeys(roles)}}
+        for begin, end in zip(begins, [*(at - 1 for at in begins[1:]), last], strict=True)]
 
 
 def computations(scenario: Scenario, scheme: str, raw: dict[str, object], plugins: Sequence[str] = (),
@@ -283,7 +307,7 @@ def _recovering(scenario: Scenario, scheme: str, raw: dict[str, object], plugins
         if round_ == 1 and roles[source] in several}
     for (_, kind), source in sorted(last.items()):
         wiring, learned = _dry_wiring(scenario, scheme, raw, plugins,
-                                      DropOut(run.header["names"][source], kind, first=1, last=1))
+                                      gone=DropOut(run.header["names"][source], kind, first=1, last=1))
         journal = MemoryJournal(engine.header(wiring))
         with contextlib.suppress(RunError):         # then it is no round to recover from
             engine.execute(wiring, Twin(computes=bool(learned)), journal)
@@ -373,6 +397,9 @@ def tables(explained: PlainDict) -> list[tuple[str, Cells]]:
                     *([e["type"], e["from"], e["to"], f"{e['messages']:,}", rounded_size(e["payload_bytes"]),
                        rounded_size(e["wire_bytes"])] for e in entries)]))
     for row in explained["schemes"]:
+        if row.get("taking_part"):
+            found.append((f"{row['scheme']}, who takes part", _members(row["taking_part"])))
+    for row in explained["schemes"]:
         if row.get("computations"):
             found.append((f"{row['scheme']}, computations of the first round, and the virtual time of one", [
                 ["role", "label", "times", "seconds", "priced by"],
@@ -380,6 +407,14 @@ def tables(explained: PlainDict) -> list[tuple[str, Cells]]:
                    _three(one["seconds"], _time) if one["seconds"] else "-",
                    " and ".join(by or "nothing" for by in one["priced_by"])] for one in row["computations"])]))
     return [*found, *_memory(explained["schemes"])]
+
+
+def _members(spans: Sequence[PlainDict]) -> Cells:
+    """Rounds and how many of each role, of the first spans."""
+    cells = [["rounds" if key == "from" else key for key in spans[0] if key != "to"],
+             *([rounds_text(one["from"], one["to"]), *(f"{count:,}" for key, count in one.items()
+                                                      if key not in ("from", "to"))] for one in spans[:_SPANS])]
+    return cells if len(spans) <= _SPANS else [*cells, [f"{len(spans) - _SPANS} more", *[""] * (len(cells[0]) - 1)]]
 
 
 _PARTS = ("processes", "nodes", "links", "roles", "messages", "models", "data", "tables")

@@ -73,6 +73,17 @@ def test_the_traffic_of_a_round_is_that_of_a_lossless_run(explained, tmp_path):
             assert {row["type"]: row["messages"] for row in said[part]["by_type"]} == counts
 
 
+def test_who_has_not_joined_sends_nothing_in_the_first_round():
+    late = "{availability: {match: 'client[45]', rounds: [3..4, 6..]}}"
+    found = explain(loads(TEXT, sets=[f"faults=[{late}]", "schemes=[fedavg]", "stop.rounds=8"]))
+    row, = found["schemes"]
+    assert {one["type"]: one["messages"] for one in row["round"]["by_type"]} == {"Model": 3, "Update": 3}
+    assert row["taking_part"] == [{"from": begin, "to": end, "server": 1, "client": clients}
+                                  for begin, end, clients in ((1, 2, 3), (3, 4, 5), (5, 5, 3), (6, 8, 5))]
+    assert dict(tables(found))["fedavg, who takes part"] == [
+        ["rounds", "server", "client"], ["1..2", "1", "3"], ["3..4", "1", "5"], ["5..5", "1", "3"], ["6..8", "1", "5"]]
+
+
 def first_round(tmp_path, scenario):
     """{type: messages, bytes} of the first round of a run of this scenario."""
     result, = engine.run(scenario, workers=0, out=tmp_path)
