@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from fnmatch import fnmatchcase
 
+MARK = "@"                          # begins a pattern that names a group of nodes or a class of links
 _EACH = 3                           # texts of one kind that are told one by one
 _KINDS = 20                         # kinds that are told
 
@@ -15,9 +16,14 @@ def is_pattern(name: str) -> bool:
     return any(c in name for c in "*?[")
 
 
-def matches(name: str, pattern: str) -> bool:
-    """True if it is that name, or a pattern (as of `fnmatch`, case counts) that fits it."""
-    return name == pattern or fnmatchcase(name, pattern)
+def matches(name: str, pattern: str, names: Container[str]) -> bool:
+    """True if it is that name, or a pattern (as of `fnmatch`, case counts) that fits it. What is itself one of `names`
+    is that one alone, such as `R[1]` or `?` in a network that has it.
+
+    >>> matches("R1", "R[1]", ["R1", "R2"]), matches("R1", "R[1]", ["R1", "R[1]"])
+    (True, False)
+    """
+    return name == pattern or (pattern not in names and fnmatchcase(name, pattern))
 
 
 def listed(names: Sequence[str], most: int) -> str:

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import msgspec
 
+from emul.base.names import MARK
 from emul.base.plain import PlainDict
 from emul.base.streams import generator
 from emul.engine.costs import CostSource, load_costs
@@ -21,7 +22,6 @@ from emul.learning.data import DIRECTORY, NEED_FILES
 from emul.learning.declared import declared
 from emul.network import LinkRule, Network, build, realisation
 from emul.network.recorded import Realisation
-from emul.network.rules import MARK
 from emul.registry import attacks, schemes
 from emul.registry.attacks import Planned
 from emul.roles.scheme import AnyScheme

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import islice
 from math import inf
 
-from emul.base.names import matches
 from emul.network.models.media import MediumSpec
 from emul.network.models.radio import Radio
 from emul.network.network import Network
@@ -88,7 +87,7 @@ def radio_problems(network: Network) -> list[tuple[tuple[str | int, ...], str, s
     vertices, model = set(network.names), radio.model
     places = {place.name for place in model.spots}
     for i, move in enumerate(model.moves):
-        movers = [name for name in vertices - places if matches(name, move.match)]
+        movers = [name for name in vertices - places if radio.fits(name, move.match)]
         if not movers:
             found.append((("move", i, "match"), move.match, "matches no vertex of the network that is no place"))
         elif not move.in_turn and all(move.walk(0, name) is None for name in movers):
@@ -96,7 +95,7 @@ def radio_problems(network: Network) -> list[tuple[tuple[str | int, ...], str, s
     candidates = [place.name for place in radio.candidates()]
     attach = model.attach
     if attach is not None:
-        if not any(matches(name, attach.nodes) and radio.walk(name) is not None for name in network.names):
+        if not any(radio.fits(name, attach.nodes) and radio.walk(name) is not None for name in network.names):
             found.append((("attach", "match"), attach.nodes, "matches no vertex that `move` says the way of"))
         if not candidates:
             found.append((("attach", "match"), attach.spots, "matches no place"))

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, cast
 from msgspec import structs
 
 from emul.base.errors import NetworkError, Problem, ScenarioError
-from emul.base.names import is_pattern, matches
+from emul.base.names import MARK, is_pattern, matches
 from emul.network.background import Background
 from emul.network.classes import Joined, class_rules
 from emul.network.contactplan import ContactPlan, ContactsError, unrouted
@@ -50,7 +50,7 @@ from emul.network.models.residual import LinkLoad, LoadEntry, TimeLeft, varying_
 from emul.network.models.traces import TraceSpec
 from emul.network.realisation import AnyDelay, by_packet, realised, realised_background
 from emul.network.recorded import Realisation
-from emul.network.rules import MARK, LinkParameters, LinkRule, Resolver, rule_problems
+from emul.network.rules import LinkParameters, LinkRule, Resolver, rule_problems
 
 _MOST_DETOURS = 4_000_000           # pairs of links of one vertex that are compared for a warning
 
@@ -106,7 +106,8 @@ class Network:
         self._woven = False             # all links that background flows share with others are made
         self.media = {one.name: one for one in media}
         self._media_made: dict[tuple[str, str], int] = {}       # medium, place of who roams -> its number in flows
-        self.radio = None if radio is None else Radio(radio, seed, topology.names)
+        self.radio = None if radio is None else Radio(radio, seed, topology.names, {
+            name: [each[v] for each in (self.groups, self.classes) if each] for v, name in enumerate(self.names)})
 
     def fitting(self, pattern: str, among: Collection[int]) -> list[int]:
         """The vertices of `among`, in its order, that have this name, else one that fits the pattern, or that are in
@@ -116,7 +117,7 @@ class Network:
             return [v for v in among if pattern[len(MARK):] in [each[v] for each in marks]]
         if (named := self.vertex_of.get(pattern)) is not None:      # files have a rule for each of thousands of names
             return [named] if named in among else []
-        return [v for v in among if matches(self.names[v], pattern)] if is_pattern(pattern) else []
+        return [v for v in among if matches(self.names[v], pattern, ())] if is_pattern(pattern) else []
 
     def half_duplex(self, u: int, v: int) -> bool:
         """True if the links u -> v and v -> u are one: both directions share it."""

@@ -19,6 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from emul.base.errors import Problem
+from emul.base.names import MARK
 from emul.base.plain import is_count
 from emul.network.links.connections import TcpStack
 from emul.network.links.features import Queue, Switching
@@ -29,7 +30,6 @@ from emul.network.models.latency import LatencySpec
 from emul.network.models.outages import AnyOutage
 from emul.network.models.traces import TraceSpec
 
-MARK = "@"              # begins a pattern that names a group of nodes or a class of links
 MATCH_EXPECTED = 'expected "src->dst", "a<->b" or "*", each side a name or a pattern like "client*"'
 
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import PlainValidator
 
+from emul.base.names import MARK
 from emul.base.plain import PlainDict, PlainMapping
-from emul.network.rules import MARK
 from emul.registry.attacks import KINDS, KNOWS
 from emul.scenario.sections import Fraction, Rounds, Section, given, one_of, rounds_text, without_none
 from emul.scenario.wording import MISSING, Finding

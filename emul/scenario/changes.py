@@ -17,7 +17,7 @@ from fractions import Fraction
 from typing import Any
 
 from emul.base.errors import Problem, ScenarioError
-from emul.base.names import is_pattern, listed
+from emul.base.names import MARK, is_pattern, listed
 from emul.base.streams import key64
 from emul.kernel import LinkChange, NodeCrash, NodeDropOut
 from emul.kernel.calendar import FAR
@@ -26,7 +26,6 @@ from emul.network import NEVER, Network
 from emul.network.models import churn, loss, outages
 from emul.network.models.latency import latency, least_ns
 from emul.network.models.traces import TraceSpec, digest
-from emul.network.rules import MARK
 from emul.scenario import Behaviour, Crash, DropOut, LinkDown, Scenario
 from emul.scenario.churn import Absence, Availability, Churn, Days, InRounds, Kind, ShockGroup
 from emul.scenario.faults import Leave, LinkSet, LinkUp, NetworkPartition, Slow

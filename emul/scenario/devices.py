@@ -23,11 +23,10 @@ from typing import Any
 
 from pydantic import Field
 
-from emul.base.names import matches
+from emul.base.names import MARK, matches
 from emul.base.streams import key64, uniform_at
 from emul.base.tables import amount, read, stamp
 from emul.network.classes import LinkClass
-from emul.network.rules import MARK
 from emul.scenario.groups import ClientGroup, members
 from emul.scenario.sections import AnyWeights, Positive, Section, Text, Weights, absolute, plain_weights, without_none
 from emul.scenario.wording import MISSING, Finding, nearest
@@ -101,7 +100,8 @@ class Devices:
     def batteries(self, names: Sequence[str], groups: Sequence[str | None] = ()) -> list[float | None]:
         """The energy in each node's battery at the start, in joules; None: it has none. groups: the group of each."""
         rules = [rule for rule in reversed(self.rules) if rule.weights is not None]
-        return [next((rule.battery_j for rule in rules if _fits(name, group, rule.match)), None)
+        known = frozenset(names)
+        return [next((rule.battery_j for rule in rules if _fits(name, group, rule.match, known)), None)
                 for name, group in _in_groups(names, groups)]
 
 
@@ -119,7 +119,8 @@ def _each(names: Sequence[str], groups: Sequence[str | None], rules: Sequence[tu
           seed: int) -> list[str | None]:
     """The value for each node from the last rule that matches it and has one; None: no rule does."""
     said = [(match, weights) for match, weights in reversed(rules) if weights is not None]
-    found = (next((weights for match, weights in said if _fits(name, group, match)), None)
+    known = frozenset(names)
+    found = (next((weights for match, weights in said if _fits(name, group, match, known)), None)
              for name, group in _in_groups(names, groups))
     return [None if weights is None else _drawn(weights, key64(seed, what, name))
             for name, weights in zip(names, found, strict=True)]
@@ -129,8 +130,8 @@ def _in_groups(names: Sequence[str], groups: Sequence[str | None]) -> Iterable[t
     return zip(names, groups or [None] * len(names), strict=True)
 
 
-def _fits(name: str, group: str | None, pattern: str) -> bool:
-    return pattern[len(MARK):] == group if pattern.startswith(MARK) else matches(name, pattern)
+def _fits(name: str, group: str | None, pattern: str, known: frozenset[str]) -> bool:
+    return pattern[len(MARK):] == group if pattern.startswith(MARK) else matches(name, pattern, known)
 
 
 def _drawn(weights: Weights, key: int) -> str:

@@ -19,10 +19,9 @@ from typing import Annotated
 
 from pydantic import PlainValidator
 
-from emul.base.names import matches
+from emul.base.names import MARK, matches
 from emul.base.plain import PlainDict
 from emul.base.streams import generator
-from emul.network.rules import MARK
 from emul.scenario.churn import (
     Absence,
     OwnAvailability,
@@ -98,7 +97,8 @@ def members(groups: Sequence[ClientGroup], names: Sequence[str], roles: Mapping[
 def _pool(group: ClientGroup, names: Sequence[str], roles: Mapping[str, Sequence[int]]) -> list[int]:
     if group.match is None:
         return holders_of(roles)
-    return [v for v in hosts_of(roles) if matches(names[v], group.match)]
+    known = set(names)
+    return [v for v in hosts_of(roles) if matches(names[v], group.match, known)]
 
 
 def short_of(groups: Sequence[ClientGroup], names: Sequence[str], roles: Mapping[str, Sequence[int]],

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from emul.base.errors import NetworkError, Problem, ScenarioError
-from emul.base.names import is_pattern, matches
+from emul.base.names import MARK, is_pattern, matches
 from emul.base.plain import PlainMapping
 from emul.base.tables import in_short
 from emul.base.units import format_duration
@@ -21,7 +21,6 @@ from emul.network.models import contacts, latency, outages, radiofiles, traces
 from emul.network.models.background import OnOffRate, Traffic, WalkRate
 from emul.network.models.churn import read_availability
 from emul.network.models.contacts import ContactSpec
-from emul.network.rules import MARK
 from emul.scenario.churn import Availability, Churn
 from emul.scenario.devices import Devices, equipment, unknown_devices, unknown_links, unknown_to
 from emul.scenario.faults import Slow
@@ -266,7 +265,7 @@ def _unknown_names(parts: SoundParts, tree: PlainMapping, names: list[str]) -> I
     entries = tree.get("faults") or []
     for i, entry in enumerate(entries if "faults" in parts else []):
         for below, name in _named(entry):
-            if name in known or (is_pattern(name) and any(matches(known_name, name) for known_name in names)):
+            if name in known or (is_pattern(name) and any(matches(known_name, name, known) for known_name in names)):
                 continue
             expected = "matches no node" if is_pattern(name) else _no_node(name, names, parts)
             if expected:
@@ -302,7 +301,7 @@ def _unmatched(parts: SoundParts, names: list[str]) -> list[str]:
     known = frozenset(names)
     return [f'nodes[{i}] {shown(rule.match)} matches no node' for i, rule in enumerate(parts.get("node_speeds", []))
             if rule.match is not None and not rule.match.startswith(MARK) and rule.match not in known
-            and not (is_pattern(rule.match) and any(matches(name, rule.match) for name in names))]
+            and not (is_pattern(rule.match) and any(matches(name, rule.match, known) for name in names))]
 
 
 def _no_effect(parts: SoundParts) -> list[str]:

@@ -6,7 +6,7 @@ Each with its model, the plain value that it stands for, and the way back to YAM
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -144,8 +144,9 @@ class CostTrace:
         used: list[Costs] = []
         place: dict[int, int] = {}
         found = []
+        known = set(names)
         for name, device in zip(names, devices, strict=True):
-            costs = self._costs(name, device)
+            costs = self._costs(name, device, known)
             if costs is None:
                 found.append(-1)
                 continue
@@ -160,13 +161,13 @@ class CostTrace:
         known = set(names)
         return [(one, "a pattern that matches no node" if is_pattern(one) else "unknown node" + nearest(one, names))
                 for one in self.by_node
-                if one not in known and not (is_pattern(one) and any(matches(name, one) for name in names))]
+                if one not in known and not (is_pattern(one) and any(matches(name, one, known) for name in names))]
 
-    def _costs(self, name: str, device: DeviceClass | None) -> Costs | None:
+    def _costs(self, name: str, device: DeviceClass | None, known: Container[str]) -> Costs | None:
         if name in self.by_node:
             return self.by_node[name]
         for pattern, costs in self.by_node.items():
-            if is_pattern(pattern) and matches(name, pattern):
+            if is_pattern(pattern) and matches(name, pattern, known):
                 return costs
         return None if device is None else self.by_device.get(device.name)
 

@@ -374,3 +374,11 @@ def test_vertices_that_a_trace_has_no_rows_of_are_named():
     moves = [Move("c*", points={"c1": [(0, 0, 0)], "5": [(0, 1, 1)]})]
     radio = Radio(model([RadioPlace("p", 0, 0)], moves), 7, ["p", "c1", "c2", "c3"])
     assert radio.unmoved() == ('; or rows in the trace of radio.move[0], which has none of c2, c3: it moves "c1", "5"')
+
+
+def test_patterns_of_radio_are_those_of_links_a_name_alone_where_it_is_one_and_groups():
+    moves = [Move("c[1]", at=(1.0, 1.0)), Move("n[1]", at=(2.0, 2.0)), Move("@slow", at=(3.0, 3.0))]
+    radio = Radio(model([RadioPlace("p", 0, 0)], moves), 7, ["p", "c1", "c[1]", "n1", "n2", "n3"],
+                  {"n2": ["slow"], "n3": ["fast", None]})
+    assert [radio.walk(name) and radio.walk(name).position(0) for name in ("c1", "c[1]", "n1", "n2", "n3")] == [
+        None, (1, 1), (2, 2), (3, 3), None]

@@ -100,7 +100,8 @@ def _made(spec: ConstellationSpec, sha256: str | None, stamps: tuple[tuple[int, 
     stations, motion, vertices = _sky(spec)
     until_s = spec.span_ns / _S
     n = motion.count
-    unknown = [one for one in spec.gateways if not any(matches(vertex.name, one) for vertex in vertices[:n])]
+    satellites = [vertex.name for vertex in vertices[:n]]
+    unknown = [one for one in spec.gateways if not any(matches(name, one, satellites) for name in satellites)]
     if unknown:
         raise _error([Problem(f"{_PLACE}.gateways", one, "matches no satellite") for one in unknown])
     talking = np.array([i for i in range(n) if not spec.gateways or vertices[i].kind == GATEWAY], np.int64)
@@ -147,10 +148,11 @@ def _sky(spec: ConstellationSpec) -> tuple[list[Station], Motion, tuple[Vertex, 
         problems.append(Problem(f"{_PLACE}.sha256", f"{digest(spec)[:16]}...", (
             f"expected {spec.sha256[:16]}...: the files are not those that this scenario was resolved with")))
     if spec.tle is not None:
-        named = [Vertex(one.name, _kind(spec, one.name)) for one in satellites]
+        planes: dict[str, int | None] = {one.name: None for one in satellites}
     else:
-        named = [Vertex(name := f"sat{p}-{s}", _kind(spec, name), p)
-                 for p in range(1, spec.planes + 1) for s in range(1, spec.each + 1)]
+        planes = {f"sat{p}-{s}": p for p in range(1, spec.planes + 1) for s in range(1, spec.each + 1)}
+    named = [Vertex(name, GATEWAY if any(matches(name, one, planes) for one in spec.gateways) else SATELLITE, plane)
+             for name, plane in planes.items()]
     taken = {one.name for one in named}
     problems += [Problem(f"{_PLACE}.stations", f'{spec.stations.name}, "{one.name}"', "is the name of a satellite")
                  for one in stations if one.name in taken]
@@ -161,10 +163,6 @@ def _sky(spec: ConstellationSpec) -> tuple[list[Station], Motion, tuple[Vertex, 
     except MissingExtra as error:
         raise _error([Problem(f"{_PLACE}.tle", str(spec.tle), str(error))]) from error
     return stations, motion, (*named, *(Vertex(one.name, STATION) for one in stations))
-
-
-def _kind(spec: ConstellationSpec, name: str) -> str:
-    return GATEWAY if any(matches(name, pattern) for pattern in spec.gateways) else SATELLITE
 
 
 def _circles(spec: ConstellationSpec) -> orbits.Circles:

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Literal, get_args
 
-from emul.base.names import matches
+from emul.base.names import MARK, matches
 from emul.base.streams import key64, uniform_at
 from emul.network.models.pieces import Pieces, earliest
 from emul.network.models.profiles import CurveProfile, VaryingRate
@@ -371,13 +371,16 @@ class Radio:
     """The radio of one network: walks and rates by name, made when they are asked for.
 
     vertices: names of the network. A place that is among them has links of its own. Over one that is not the
-    links of the nodes that are attached to it lead, wherever they lead.
+    links of the nodes that are attached to it lead, wherever they lead. marks: vertex -> the names of its group and
+    class of links, by which patterns such as `@slow` have it.
     """
 
-    def __init__(self, model: RadioModel, seed: int, vertices: Iterable[str]):
+    def __init__(self, model: RadioModel, seed: int, vertices: Iterable[str],
+                 marks: Mapping[str, Collection[str | None]] = {}):
         self.model = model
         self._names = list(vertices)
         self._vertices = set(self._names)
+        self._marks = marks
         self._seed = seed
         self._places = {place.name: place for place in model.spots}
         self._walks: dict[str, Walk | None] = {}
@@ -401,14 +404,19 @@ class Radio:
     def _move(self, name: str) -> Move | None:
         """The last that matches a node; None: there is none, or it is a place."""
         return None if name in self._places else next(
-            (one for one in reversed(self.model.moves) if matches(name, one.match)), None)
+            (one for one in reversed(self.model.moves) if self.fits(name, one.match)), None)
+
+    def fits(self, name: str, pattern: str) -> bool:
+        """True if a pattern of `radio` has this vertex, as those of links and faults have theirs."""
+        return (pattern[len(MARK):] in self._marks.get(name, ()) if pattern.startswith(MARK) else
+                matches(name, pattern, self._vertices))
 
     def unmoved(self) -> str:
         """A remark on vertices that a trace should move, and has no rows of; empty where there are none."""
         said = ""
         for i, move in enumerate(self.model.moves):
             still = [name for name in sorted(self._vertices.difference(self._places))
-                     if move.points is not None and matches(name, move.match) and self.walk(name) is None]
+                     if move.points is not None and self.fits(name, move.match) and self.walk(name) is None]
             if still:
                 moved = [f'"{name}"' for name in move.points or {}]
                 said += (f"; or rows in the trace of radio.move[{i}], which has none of {', '.join(still[:5])}"
@@ -446,7 +454,7 @@ class Radio:
     def attached(self, node: str) -> Attachments | None:
         """The places that a node is attached to, by their numbers in `candidates`; None: it is attached to none."""
         attach, walk = self.model.attach, self.walk(node)
-        if attach is None or walk is None or not matches(node, attach.nodes) or not self.candidates():
+        if attach is None or walk is None or not self.fits(node, attach.nodes) or not self.candidates():
             return None
         if node not in self._attachments:
             places = [(place, shadowing(self.model.loss, self._seed, node, place.name))
@@ -457,7 +465,8 @@ class Radio:
     def candidates(self) -> list[RadioPlace]:
         """The places that nodes can be attached to."""
         attach = self.model.attach
-        return [] if attach is None else [one for one in self.model.spots if matches(one.name, attach.spots)]
+        return [] if attach is None else [
+            one for one in self.model.spots if matches(one.name, attach.spots, self._places)]
 
     def curve(self, node: str, place: str) -> LinkCurve:
         """The rate of both directions between a node and a place."""
