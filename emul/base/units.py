@@ -64,7 +64,7 @@ def _factor(unit: str) -> tuple[Fraction, tuple[tuple[str, int], ...]] | None:
 
 
 def _exact(value: object, wanted: tuple[tuple[str, int], ...], scale: Fraction, expected: str, whole: str,
-           bits: int = 63) -> int:
+           bits: int = 63, rounded: bool = False) -> int:
     """The integer number of base units in `value`, below 2^bits; `scale` = base units in one root unit."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         if value == 0:
@@ -88,6 +88,8 @@ def _exact(value: object, wanted: tuple[tuple[str, int], ...], scale: Fraction, 
     if sign == "-" and number:
         raise ValueError(f"expected {expected}, not negative")
     result = number * factor * scale
+    if rounded:
+        result = Fraction(round(result))
     if result.denominator != 1:
         raise ValueError(f"expected {expected}, in whole {whole}")
     if result >= 1 << bits:
@@ -152,23 +154,24 @@ def bandwidth_unit(unit: str, usual: bool = False) -> Fraction | None:
     return _factor_of(unit, _RATE, usual)
 
 
-def duration_ns(value: object) -> int:
+def duration_ns(value: object, rounded: bool = False) -> int:
     """Nanoseconds in a duration. Raises ValueError (what is expected) for anything else, bare numbers but 0 included,
-    and for what is no shorter than a run can be (END_OF_TIME).
+    and for what is no shorter than a run can be (END_OF_TIME). rounded: a part of one, as measured values have, is no
+    mistake.
 
     >>> duration_ns("20 ms"), duration_ns("1.5 h"), duration_ns(0)
     (20000000, 5400000000000, 0)
     """
-    return _exact(value, _TIME, Fraction(10**9), _DURATION, "nanoseconds", 62)
+    return _exact(value, _TIME, Fraction(10**9), _DURATION, "nanoseconds", 62, rounded)
 
 
-def bandwidth_bps(value: object) -> int:
-    """Bits per second in a bandwidth. Raises ValueError.
+def bandwidth_bps(value: object, rounded: bool = False) -> int:
+    """Bits per second in a bandwidth; rounded: as in `duration_ns`. Raises ValueError.
 
     >>> bandwidth_bps("20 Mbit/s"), bandwidth_bps("2 MB/s")
     (20000000, 16000000)
     """
-    return _exact(value, _RATE, Fraction(1), _BANDWIDTH, "bit/s")
+    return _exact(value, _RATE, Fraction(1), _BANDWIDTH, "bit/s", rounded=rounded)
 
 
 def size_bytes(value: object) -> int:

@@ -34,6 +34,7 @@ def wrong(dialect=None, **data):
 @pytest.mark.parametrize(("dialect", "data", "expected"), [
     (None, {"latency": "20 ms", "capacity": "1 Gbit/s"}, {"latency_ns": 20 * MS, "bandwidth_bps": 1000 * MBIT}),
     (None, {"rate": "2 MB/s"}, {"bandwidth_bps": 16 * MBIT}),
+    (None, {"latency": "5.1234567891 ms", "rate": "3.14159 B/s"}, {"latency_ns": 5_123_457, "bandwidth_bps": 25}),
     ("shadow", {"latency": "21 ms", "packet_loss": 0.01}, {
         "latency_ns": 21 * MS, "outage": OutageSpec(0.01, "packet")}),
     ("mininet", {"bw": 20, "delay": "20ms", "loss": 1}, {"bandwidth_bps": 20 * MBIT, "latency_ns": 20 * MS,

@@ -51,7 +51,7 @@ def _latency(unit_ns: int | None = None) -> Parse:
     def parse(value: Any) -> int:
         number = _number(value)
         if unit_ns is None or number is None:
-            return units.duration_ns(value)
+            return units.duration_ns(value, rounded=True)       # the file of a measurement
         return _whole(number * unit_ns, "a duration")
     return parse
 
@@ -64,7 +64,7 @@ def _bandwidth(unit_bps: int | None = None, zero_is_infinite: bool = False) -> P
                 return None
             raise ValueError("expected a bandwidth above 0")
         if unit_bps is None or number is None:
-            return units.bandwidth_bps(value)
+            return units.bandwidth_bps(value, rounded=True)
         return _whole(number * unit_bps, "a bandwidth")
     return parse
 
