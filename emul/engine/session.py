@@ -40,6 +40,7 @@ from emul.record.progress import Progress
 from emul.record.rundir import RunDirectory
 from emul.record.side_tables import traffic_totals, write_contacts, write_positions, write_samples, write_traffic
 from emul.record.summary import final_mean, write_results
+from emul.roles.evaluation import kind_of
 from emul.scenario import Scenario
 from emul.workers.collections import KERNEL, ROLES, rare_collections, seldom
 from emul.workers.pool import Workers
@@ -161,7 +162,9 @@ class Session:
 
     def _executed(self, directory: RunDirectory, journal: Journal, recalled: Path | None) -> Finished:
         stop = self.scenario.stop
-        progress = Progress(self.wiring.label, stop.rounds, stop.virtual_time_ns, self.quiet)
+        setup = self.wiring.setups[0]
+        progress = Progress(self.wiring.label, stop.rounds, stop.virtual_time_ns, self.quiet,
+                            accuracy_of=kind_of(setup.accuracy_of, setup.evaluate_scope))
 
         def tell(kernel: Kernel) -> None:
             if kernel.round_ended:

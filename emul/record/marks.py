@@ -64,6 +64,15 @@ def in_words(kind: str | None) -> str:
     return (kind or "").replace("_", " ")
 
 
+def accuracy_by(kind: str | None) -> str:
+    """The word accuracy, with what it is of.
+
+    >>> accuracy_by("personal"), accuracy_by(None)
+    ('personal accuracy', 'accuracy')
+    """
+    return "accuracy" if kind in (None, "none") else f"{in_words(kind)} accuracy"
+
+
 def among(label: str, knowing: Collection[str]) -> str:
     """A label as tables and figures show it; `knowing`: the labels of those that know fates."""
     return label + MARK * (label in knowing)

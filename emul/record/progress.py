@@ -16,7 +16,7 @@ from typing import Any, Protocol, TextIO
 
 from emul.base.plain import PlainMapping
 from emul.base.units import format_size
-from emul.record.marks import NOTE, epsilons, in_words, marked, oracle_waits
+from emul.record.marks import NOTE, accuracy_by, epsilons, in_words, marked, oracle_waits
 
 _TERMINAL_EVERY_S = 0.1
 _LINES_EVERY_S = 5.0
@@ -25,11 +25,13 @@ _SHORT_S = 2.0                                      # shorter work says nothing 
 
 
 class Progress:
-    """The progress of one run, on stderr. `rounds`, `virtual_ns`: where it stops, if it is known."""
+    """The progress of one run, on stderr. `rounds`, `virtual_ns`: where it stops, if it is known. accuracy_of: its kind.
+    """
 
     def __init__(self, scheme: str, rounds: int | None = None, virtual_ns: int | None = None, quiet: bool = False,
-                 stream: TextIO | None = None):
+                 stream: TextIO | None = None, accuracy_of: str | None = None):
         self._scheme = scheme
+        self._accuracy_of = accuracy_of
         self._rounds = rounds
         self._virtual_ns = virtual_ns
         self._quiet = quiet
@@ -49,14 +51,16 @@ class Progress:
             return
         now = time.monotonic()
         self._ended = now, virtual_ns
-        self._line = line(self._scheme, round, self._rounds, virtual_ns, self._virtual_ns, accuracy, now - self._begin)
+        self._line = line(self._scheme, round, self._rounds, virtual_ns, self._virtual_ns, accuracy, now - self._begin,
+                          self._accuracy_of)
         self._share = done(round, self._rounds, virtual_ns, self._virtual_ns)
         self._draw(now)
 
     def ended(self, round: int, virtual_ns: int, accuracy: float | None) -> None:
         """The run has come to its end with this accuracy: the evaluations that were under way are done."""
         if not self._quiet:
-            self._line = line(self._scheme, round, None, virtual_ns, None, accuracy, time.monotonic() - self._begin)
+            self._line = line(self._scheme, round, None, virtual_ns, None, accuracy, time.monotonic() - self._begin,
+                              self._accuracy_of)
             self._share = 1.0
 
     def silent(self, round: int, virtual_ns: int) -> None:
@@ -229,15 +233,15 @@ def done(round: int, rounds: int | None, virtual_ns: int, stop_ns: int | None) -
 
 
 def line(scheme: str, round: int, rounds: int | None, virtual_ns: int, stop_ns: int | None, accuracy: float | None,
-         real_s: float) -> str:
+         real_s: float, accuracy_of: str | None = None) -> str:
     """The progress line.
 
-    >>> line("fedavg", 10, 30, 1_500_000_000, None, 0.9123, 4.0)
-    'fedavg  round 10/30  virtual 1.500 s  accuracy 0.912  real 4 s  left 8 s'
+    >>> line("fedavg", 10, 30, 1_500_000_000, None, 0.9123, 4.0, "global")
+    'fedavg  round 10/30  virtual 1.500 s  global accuracy 0.912  real 4 s  left 8 s'
     """
     parts = [scheme, f"round {round}/{rounds}" if rounds else f"round {round}", f"virtual {seconds(virtual_ns / 1e9)}"]
     if accuracy is not None:
-        parts.append(f"accuracy {accuracy:.3f}")
+        parts.append(f"{accuracy_by(accuracy_of)} {accuracy:.3f}")
     parts.append(f"real {clock(real_s)}")
     share = done(round, rounds, virtual_ns, stop_ns)
     if share is not None and 0 < share < 1:
@@ -302,7 +306,7 @@ def rejections(summary: PlainMapping, most: int = 5) -> list[str]:
     return [*lines, f"{more:,} other message{'s were' if more > 1 else ' was'} rejected"] if more else lines
 
 
-_HEAD = ("scheme", "rounds", "failed", "accuracy", "of", "epsilon in total", "virtual time", "bytes", "lost",
+_HEAD = ("scheme", "rounds", "failed rounds", "accuracy", "of", "epsilon in total", "virtual time", "bytes", "lost",
          "real time")
 
 

@@ -13,7 +13,7 @@ from emul.base.files import write_atomically
 from emul.base.plain import PlainDict, PlainMapping
 from emul.record.attacks import attacks, read_attack
 from emul.record.journal import RecordError
-from emul.record.marks import NOTE, diverged, epsilons, in_words, incomplete, marked, oracle_waits
+from emul.record.marks import NOTE, accuracy_by, diverged, epsilons, in_words, incomplete, marked, oracle_waits
 from emul.record.summary import parameter_columns
 from emul.report import data, figures, grid, page, spacetime, stragglers, study, suite, timeline
 from emul.report.curves import learning
@@ -272,15 +272,15 @@ def _figures_of(s: PlainDict) -> list[tuple[str, str]]:
     accuracy, own = s.get("accuracy"), s.get("accuracy_of_clients")
     failed = s.get("rounds_failed", 0)
     return [("scheme", marked(str(s["label"]), s)),
-            (f"{in_words(s.get('accuracy_of'))} accuracy".lstrip(),
+            (accuracy_by(s.get("accuracy_of")),
              "not observed" if accuracy is None else f"{accuracy:.3f}"),
             *([("mean of the best five rounds", f"{own['best_five']:.3f}")] if own else []),
             *([(f"epsilon in total, delta {s['privacy']['delta']}", said)]
               if (said := epsilons(s.get("privacy"))) else []),
             *([("epsilon of a round", said)] if (said := epsilons(s.get("privacy"), "epsilon_of_a_round")) else []),
             ("virtual time", seconds(s["virtual_seconds"])), ("bytes", bytes_of(s)),
-            ("rounds", f"{s['rounds']:,}" + (f" ({failed:,} failed)" if failed else "")),
-            *([("of these ended by a deadline", f"{ended:,}")] if (ended := s.get("rounds_ended_by_deadline")) else []),
+            ("rounds", f"{s['rounds']:,}"), *([("failed rounds", f"{failed:,}")] if failed else []),
+            *([("rounds ended by a deadline", f"{ended:,}")] if (ended := s.get("rounds_ended_by_deadline")) else []),
             ("messages lost", f"{s['messages_lost']:,} of {s['messages_sent']:,}"),
             *([("rejected", f"{s['messages_rejected']:,}")] if s["messages_rejected"] else []),
             ("invariants", s["invariants"] if isinstance(s["invariants"], str) else "VIOLATED"),

@@ -58,7 +58,7 @@ COLUMNS = {
     "clients_std": "Standard deviation over these clients in the last round.",
     "attack_success": "The last share of triggered test samples taken for a backdoor's target.",
     "rounds": "Rounds completed.",
-    "rounds_failed": "Rounds entered that nobody completed.",
+    "rounds_failed": "Failed rounds: entered, and completed by no deciding node.",
     "virtual_s": "Virtual seconds.",
     "bytes": "All bytes that crossed links.",
     "digest": AGAIN["digest"],

@@ -14,7 +14,7 @@ from typing import TextIO
 from emul.base.machine import cores
 from emul.base.names import kind_of, listed
 from emul.base.plain import PlainDict, PlainMapping
-from emul.record.marks import MARK, oracle_waits
+from emul.record.marks import MARK, accuracy_by, oracle_waits
 from emul.record.progress import clock, live, rounded_size, seconds
 from emul.record.rundir import SUMMARY, read_json
 from emul.study import engines
@@ -67,7 +67,7 @@ class StudyProgress:
             self._write(f"{head}  failed: {said[0] if said else ''}")
             return
         accuracy = "-" if summary["accuracy"] is None else f"{summary['accuracy']:.3f}"
-        self._write(f"{head}  accuracy {accuracy}  virtual {seconds(summary['virtual_seconds'])}  "
+        self._write(f"{head}  {accuracy_by(summary.get('accuracy_of'))} {accuracy}  virtual {seconds(summary['virtual_seconds'])}  "
                     f"{rounded_size(summary['bytes_total'])}  real {clock(summary['real_seconds'])}{self._left()}")
 
     def _left(self) -> str:

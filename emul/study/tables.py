@@ -38,7 +38,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "attack_success": "The last share of triggered test samples that were taken for a backdoor's target; null: "
                           "no backdoor.",
         "rounds": "Rounds completed.",
-        "rounds_failed": "Rounds entered that nobody completed.",
+        "rounds_failed": "Failed rounds: entered, and completed by no deciding node.",
         "virtual_s": "Virtual seconds, until the last deciding node returned.",
         "bytes": "All bytes that crossed links.",
         "bytes_payload": "Of these the encoded frames, once a copy.",

@@ -89,7 +89,7 @@ def test_a_run_has_frames_a_model_and_what_it_ran(small: Path) -> None:
     assert again.messages.equals(fedavg.messages)
     assert "fedavg" in fedavg._repr_html_()
     assert str(runs).splitlines()[0].split() == [
-        "scheme", "rounds", "failed", "accuracy", "of", "virtual", "time", "bytes", "lost", "real", "time"]
+        "scheme", "rounds", "failed", "rounds", "accuracy", "of", "virtual", "time", "bytes", "lost", "real", "time"]
     assert all(name in runs._repr_html_() for name in ("fedavg", "secagg"))
     with pytest.raises(KeyError, match="no run of krum; there are: fedavg, secagg"):
         runs.of("krum")

@@ -133,6 +133,8 @@ def test_the_progress_line():
     assert line("fedavg", 3, None, 20_000_000, None, None, 0.25) == "fedavg  round 3  virtual 0.020 s  real 0.2 s"
     assert line("krum", 30, 30, 10**9, None, 0.5, 300) == (
         "krum  round 30/30  virtual 1.000 s  accuracy 0.500  real 5 min")
+    assert line("local", 30, 30, 10**9, None, 0.5, 300, "global_per_client") == (
+        "local  round 30/30  virtual 1.000 s  global per client accuracy 0.500  real 5 min")
     assert line("krum", 5, None, 10**9, 4 * 10**9, None, 10).endswith("real 10 s  left 30 s")
 
 
@@ -232,9 +234,9 @@ SUMMARY = {"label": "fedavg", "rounds": 28, "rounds_failed": 2, "accuracy": 0.91
 def test_the_final_table():
     other = {**SUMMARY, "label": "fair_seccogc", "accuracy": None, "real_seconds": 7200, "bytes_total": 999}
     assert table([SUMMARY, other]) == (
-        "scheme        rounds  failed  accuracy  virtual time     bytes   lost   real time\n"
-        "fedavg            28       2     0.912      12.500 s  14.63 MB  9/300         3 s\n"
-        "fair_seccogc      28       2         -      12.500 s     999 B  9/300  2 h 00 min")
+        "scheme        rounds  failed rounds  accuracy  virtual time     bytes   lost   real time\n"
+        "fedavg            28              2     0.912      12.500 s  14.63 MB  9/300         3 s\n"
+        "fair_seccogc      28              2         -      12.500 s     999 B  9/300  2 h 00 min")
 
 
 @pytest.mark.parametrize("name", ["progress", "golden"])

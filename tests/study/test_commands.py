@@ -45,9 +45,9 @@ def test_a_sweep_tells_each_cell_in_plain_lines_and_where_it_all_is(emul: Shell)
     assert code == 0
     assert out == ("2 runs: runs/small-sweep; 33% of trainings and evaluations were taken from the study's store\n")
     first, second = err.splitlines()
-    assert re.fullmatch(r"1/2  fedavg seed 0 stop.rounds=1  accuracy 0\.\d{3}  virtual 0\.\d{3} s  [\d.]+ kB  "
+    assert re.fullmatch(r"1/2  fedavg seed 0 stop.rounds=1  global accuracy 0\.\d{3}  virtual 0\.\d{3} s  [\d.]+ kB  "
                         r"real [\d.]+ s  left [\d.]+ s", first)
-    assert second.startswith("2/2  fedavg seed 0 stop.rounds=2  accuracy ")
+    assert second.startswith("2/2  fedavg seed 0 stop.rounds=2  global accuracy ")
     code, out, err = emul("sweep", "small.yaml", "--grid", "stop.rounds=1,2", "--seeds", "0", "--schemes", "fedavg",
                           "--workers", "0")
     assert (code, out, err) == (0, "2 runs, 2 of them there before: runs/small-sweep\n",

@@ -10,7 +10,7 @@ from importlib import resources
 
 from emul import __version__
 from emul.base.plain import PlainDict
-from emul.record.marks import in_words
+from emul.record.marks import accuracy_by, in_words
 from emul.record.progress import clock, rounded_size, seconds
 from emul.report import figures, palette
 from emul.report.curves import learning
@@ -99,7 +99,7 @@ def _cards(state: RunProgress) -> list[tuple[str, str]]:
     accuracy, loss, rounds = state.newest("accuracy"), state.newest("loss"), state.stop_rounds
     m = state.messages
     return [("scheme", state.label), ("round", f"{state.entered:,}" + (f" of {rounds:,}" if rounds else "")),
-            (f"{in_words(state.header.get('accuracy_of'))} accuracy".lstrip(),
+            (accuracy_by(state.header.get("accuracy_of")),
              "not observed" if accuracy is None else f"{accuracy:.3f}"),
             ("loss", "not observed" if loss is None else f"{loss:.4g}"),
             ("virtual time", seconds(state.now_ns / 1e9)), ("bytes", rounded_size(state.bytes)),
