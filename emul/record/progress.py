@@ -25,8 +25,8 @@ _SHORT_S = 2.0                                      # shorter work says nothing 
 
 
 class Progress:
-    """The progress of one run, on stderr. `rounds`, `virtual_ns`: where it stops, if it is known. accuracy_of: its kind.
-    """
+    """The progress of one run, on stderr. `rounds`, `virtual_ns`: where it stops, if it is known. accuracy_of: the kind
+    of its accuracy."""
 
     def __init__(self, scheme: str, rounds: int | None = None, virtual_ns: int | None = None, quiet: bool = False,
                  stream: TextIO | None = None, accuracy_of: str | None = None):

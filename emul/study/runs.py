@@ -67,8 +67,8 @@ class StudyProgress:
             self._write(f"{head}  failed: {said[0] if said else ''}")
             return
         accuracy = "-" if summary["accuracy"] is None else f"{summary['accuracy']:.3f}"
-        self._write(f"{head}  {accuracy_by(summary.get('accuracy_of'))} {accuracy}  virtual {seconds(summary['virtual_seconds'])}  "
-                    f"{rounded_size(summary['bytes_total'])}  real {clock(summary['real_seconds'])}{self._left()}")
+        self._write(f"{head}  {accuracy_by(summary.get('accuracy_of'))} {accuracy}  "
+                    f"virtual {seconds(summary['virtual_seconds'])}  {rounded_size(summary['bytes_total'])}  real {clock(summary['real_seconds'])}{self._left()}")
 
     def _left(self) -> str:
         if not self._ended or self._ended >= self._todo:
