@@ -218,8 +218,8 @@ class Trainer(TaskParts):
             one, two = room + 1, room + 1
         self.device.let_go()
         if one > room:
-            raise TaskError(f'model "{self.spec["model"]}": a step of one client takes {one / 2**20:,.0f} MiB and '
-                            f"more, expected at most {max(0, room) / 2**20:,.0f} MiB, which {self.device.kind} has for "
+            raise TaskError(f'model "{self.spec["model"]}": a step of one client takes {-(-one // 2**20):,} MiB and '
+                            f"more, expected at most {max(0, room) // 2**20:,} MiB, which {self.device.kind} has for "
                             "it")
         self.fitting.plan(room, one, two, 4 * self.dimension if self.device.on_cpu else 0)
 

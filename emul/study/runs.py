@@ -68,7 +68,8 @@ class StudyProgress:
             return
         accuracy = "-" if summary["accuracy"] is None else f"{summary['accuracy']:.3f}"
         self._write(f"{head}  {accuracy_by(summary.get('accuracy_of'))} {accuracy}  "
-                    f"virtual {seconds(summary['virtual_seconds'])}  {rounded_size(summary['bytes_total'])}  real {clock(summary['real_seconds'])}{self._left()}")
+                    f"virtual {seconds(summary['virtual_seconds'])}  {rounded_size(summary['bytes_total'])}  "
+                    f"real {clock(summary['real_seconds'])}{self._left()}")
 
     def _left(self) -> str:
         if not self._ended or self._ended >= self._todo:
