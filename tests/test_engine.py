@@ -176,6 +176,20 @@ def test_the_last_speed_that_matches_a_node_counts() -> None:
 
 # --- replay ---------------------------------------------------------------------------------------------------------
 
+def test_no_more_workers_are_started_than_there_are_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Counted(Workers):
+        def __init__(self, workers: int, timeout_s: float = 30.0) -> None:
+            asked.append(workers)
+            super().__init__(workers, timeout_s)
+
+    asked: list[int] = []
+    monkeypatch.setattr("emul.engine.running.Workers", Counted)
+    few = scenario("topology.clients=2", "stop.rounds=1")
+    result, = engine.run(few, scheme="fedavg", workers=40, out=tmp_path)
+    assert asked == [3]
+    assert result.error is None
+
+
 def test_a_replay_is_identical_whatever_the_workers(tmp_path: Path, pools: list[Workers]) -> None:
     result = engine.run(scenario(), scheme="fedavg", workers=0, out=tmp_path)[0]
     for workers in (0, pools[1]):

@@ -44,6 +44,10 @@ def run(scenario: Scenario, *, scheme: str | None = None, workers: AnyPool = Non
     _require_gpu(scenario, count)
     costs = load_costs(scenario)
     wirings = [wire(scenario, name, raw, size, plugins, costs) for name, raw in entries]
+    most = max((len(wiring.plan.names) for wiring in wirings), default=1)
+    if isinstance(count, int) and count > most:         # a process without a node would only be started and ended
+        count = size = most
+        wirings = [wire(scenario, name, raw, size, plugins, costs) for name, raw in entries]
     results: list[Result] = []
     while len(results) < len(wirings):          # once, unless a pool of ours loses a worker: then a new one goes on
         with pool_of(count, scenario.workers.timeout_s) as pool:
