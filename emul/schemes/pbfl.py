@@ -30,7 +30,7 @@ from emul.learning import NodeTask
 from emul.primitives.robust import Aggregation, fltrust
 from emul.primitives.robust.aggregation import norm
 from emul.protocols.demands import demand
-from emul.protocols.rounds import finite, report_both, train_once
+from emul.protocols.rounds import accuracy_of, finite, report_both, train_once
 from emul.roles import Declared, Message, Node, Received, Scheme, Vector, World, checks
 from emul.roles.example import example
 
@@ -63,6 +63,7 @@ class Upload(Message):
 class Params:
     reference: Literal["root", "previous"] = "root"
     deadline_s: float | None = None     # None: wait until the fate of every upload is known
+    personal: bool = False              # `accuracy` is that of the clients' models after local training, as of shieldfl
 
 
 def ciphertexts(d: int) -> int:
@@ -128,7 +129,7 @@ async def server(node: Node, p: Params) -> None:
             uploads = {k: m.digest for k, m in got.items()}
             s.heads.append(next_head(s.heads[-1], round_, uploads, digest_of(s.model)))
             node.keep("chain", np.frombuffer(b"".join(s.heads), np.uint8).reshape(-1, 32))
-            node.report(received=len(got), head=s.heads[-1].hex()[:16])
+            node.report(None if p.personal else s.model, received=len(got), head=s.heads[-1].hex()[:16])
 
 
 def aggregate(got: Mapping[int, Upload], reference: Vector | None) -> Aggregation | None:
@@ -161,7 +162,8 @@ async def client(node: Node, p: Params) -> None:
             got = await node.recv(Global, node.server, accept=whole(node.task.dimension))
             await node.compute("decrypt", len, got.parameters, cost_s=each * DECRYPT)
             delta, _ = await train_once(node, got.parameters)
-            report_both(node, got.parameters, delta)
+            if p.personal:
+                report_both(node, got.parameters, delta)
             unit = await node.compute("encrypt", normalised, delta, cost_s=each * ENCRYPT)
             node.send(node.server, Upload(unit, norm(delta), digest_of(unit), declared(unit, FRESH)))
 
@@ -197,4 +199,4 @@ EXAMPLE = example("pbfl", "deadline: 2 s", task=("root: {samples: 50}",))
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=(Global, Upload), stateless=("client",),
-    timeouts=("deadline_s",), honest=honest, check=check, accuracy="personal", example=EXAMPLE)
+    timeouts=("deadline_s",), honest=honest, check=check, accuracy=accuracy_of, example=EXAMPLE)

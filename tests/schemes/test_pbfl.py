@@ -22,17 +22,21 @@ def run(*sets: str, text: str = pbfl.EXAMPLE) -> Ran:
 
 
 def test_with_root_data_it_learns_what_fltrust_learns() -> None:
-    same = schemes.find("fltrust").example.replace("name: fltrust,", "name: fltrust, personal: true,")
-    ours, theirs = run(QUIET).rounds, run(QUIET, "task.root.samples=50", text=same).rounds
-    for key in ("accuracy", "loss_received"):
-        assert [v[key] for v in ours] == pytest.approx([v[key] for v in theirs], abs=1e-3)
+    same = schemes.find("fltrust").example
+    for sets, kind, keys in (([], "global", ("accuracy", "loss")),
+                             (["schemes.pbfl.personal=true"], "personal", ("accuracy", "loss_received"))):
+        ours = run(QUIET, *sets)
+        theirs = run(QUIET, "task.root.samples=50", *[one.replace("pbfl", "fltrust") for one in sets], text=same)
+        assert ours.summary["accuracy_of"] == theirs.summary["accuracy_of"] == kind
+        for key in keys:
+            assert [v[key] for v in ours.rounds] == pytest.approx([v[key] for v in theirs.rounds], abs=1e-3)
 
 
 def test_without_root_data_the_last_aggregate_is_the_reference() -> None:
     with pytest.raises(ScenarioError, match=r"reference = root +expected root in the task, such as"):
         run("task.root=null")
     found = run("task.root=null", QUIET, "schemes.pbfl.reference=previous", "stop.rounds=6").rounds
-    losses = [v["loss_received"] for v in found]
+    losses = [v["loss"] for v in found]
     assert losses[-1] < losses[0]
     assert all(v["kept"] >= 1 for v in found)
 
