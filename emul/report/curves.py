@@ -5,16 +5,20 @@ All of them are steps: between two observations a model is as good as it was at 
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 import altair as alt
 import numpy as np
 import pandas as pd
 
+from emul.base.extras import optional
 from emul.report import palette
 from emul.report.drawing import Figure, around, columns, named, whole
 from emul.report.study import Target
 
+FEWEST = 3              # seeds, for an interval
+LEVEL = 0.95
 _POINTS = 400           # of a curve, at most
 _MARKED = 60            # points of a curve, at most, that are drawn as points
 _DASHES = [[1, 0], [7, 3], [2, 2], [9, 3, 2, 3], [4, 4]]
@@ -41,7 +45,7 @@ def _curve(curves: pd.DataFrame, y: str, x: str, single: bool, target: Target | 
     known = curves.dropna(subset=[y])[wanted].sort_values(["series", "seed", x], ignore_index=True)
     series = [name for name in dict.fromkeys(curves["series"]) if name in set(known["series"])]
     spread = spread_of(known, x, y)
-    ends = [*known[y], *([] if target is None else target.accuracies)]
+    ends = [*known[y], *spread["from"], *spread["to"], *([] if target is None else target.accuracies)]
     drawn = _Drawn(x, y, f"{of} {y}".lstrip(), series, around(ends), legend=not single and len(series) > 1)
     lines = pd.concat([_thinned(part) for _, part in known.groupby(["series", "seed"], sort=False, dropna=False)])
     frames = {"lines": lines}
@@ -53,8 +57,8 @@ def _curve(curves: pd.DataFrame, y: str, x: str, single: bool, target: Target | 
         chart = drawn.single()
     text = _TEXTS[x].format(y.capitalize())
     if len(spread):
-        text += (" Thick line: the mean over the seeds, up to where every seed has values. Band: from the least to the "
-                 "largest seed, which is no interval of the mean. Thin lines: single seeds.")
+        text += (" Thick line: the mean over the seeds, up to where every seed has values. Thin lines: single seeds. "
+                 + _BANDS[(spread["from"] != spread["low"]).any() or (spread["to"] != spread["high"]).any()])
     if target is not None:
         frames["target"] = pd.DataFrame({"target": target.accuracies})
         chart = drawn.across() + chart
@@ -69,6 +73,8 @@ def _curve(curves: pd.DataFrame, y: str, x: str, single: bool, target: Target | 
                   known, elastic=True)
 
 
+_BANDS = ["Band: from the least to the largest seed, which is no interval of the mean.",
+          f"Band: the {LEVEL:.0%} interval of the mean by Student's t; least to largest below {FEWEST} seeds."]
 _TEXTS = {"virtual_s": "{} of the model after each round, when the last deciding node had left it.",
           "mb": "{} of the model after each round, against the bytes sent until then, on all links (1 MB = 10⁶ B).",
           "round": "{} of the model after each round."}
@@ -112,7 +118,8 @@ class _Drawn:
     def spread(self) -> Any:
         """Band and mean over the seeds, and each of them."""
         over = named("spread").encode(x=self._axis, color=self._colour)
-        band = over.mark_area(opacity=0.18, interpolate=_STEPS).encode(y=alt.Y("low:Q", title=self._title), y2="high:Q")
+        band = over.mark_area(opacity=0.18, interpolate=_STEPS).encode(
+            y=alt.Y("from:Q", title=self._title), y2="to:Q")
         return (band + self._observed("lines").mark_line(strokeWidth=0.8, opacity=0.4, interpolate=_STEPS)
                 + over.mark_line(strokeWidth=2.4, interpolate=_STEPS).encode(y="mean:Q", strokeDash=self._dash))
 
@@ -147,7 +154,8 @@ def _thinned(part: pd.DataFrame) -> pd.DataFrame:
 
 
 def spread_of(known: pd.DataFrame, x: str, y: str, points: int = _POINTS) -> pd.DataFrame:
-    """series, x, mean, low, high over seeds, where every seed has a value; only of series with several seeds.
+    """series, x, mean, low, high over seeds, where every seed has a value; only of series with several seeds. from, to:
+    of the band, the interval of the mean, or the same as low and high where there is none.
 
     Between two observations a seed keeps the last one: a model is as good as when it was last made. A row stands
     wherever a seed has an observation; of more than `points` such places some, evenly chosen.
@@ -164,6 +172,30 @@ def spread_of(known: pd.DataFrame, x: str, y: str, points: int = _POINTS) -> pd.
             continue
         grid = grid[np.unique(np.linspace(0, len(grid) - 1, min(points, len(grid))).round().astype(int))]
         values = np.stack([s[y].to_numpy()[np.searchsorted(s[x].to_numpy(), grid, side="right") - 1] for s in seeds])
-        found.append(pd.DataFrame({"series": name, x: grid, "mean": values.mean(0), "low": values.min(0),
-                                   "high": values.max(0)}))
-    return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=["series", x, "mean", "low", "high"])
+        mean, low, high = values.mean(0), values.min(0), values.max(0)
+        half = _half(values)
+        found.append(pd.DataFrame({"series": name, x: grid, "mean": mean, "low": low, "high": high,
+                                   "from": low if half is None else mean - half,
+                                   "to": high if half is None else mean + half}))
+    return pd.concat(found, ignore_index=True) if found else pd.DataFrame(
+        columns=["series", x, "mean", "low", "high", "from", "to"])
+
+
+def _half(values: np.ndarray) -> np.ndarray | None:
+    """Half the width of the interval of each mean of (seeds, n) values; None: of too few, or without SciPy, which a
+    report of runs does not need."""
+    if len(values) < FEWEST or find_spec("scipy") is None:
+        return None
+    return interval(values.std(0, ddof=1), np.full(values.shape[1], len(values)))
+
+
+def interval(sd: np.ndarray, n: np.ndarray) -> np.ndarray:
+    """Half the width of Student's interval of means of `n` values with these deviations; NaN below FEWEST values.
+
+    >>> interval(np.array([1.0, 1.0]), np.array([2, 4])).round(4).tolist()
+    [nan, 1.5912]
+    """
+    with optional("intervals of a grid need", "stats"):
+        from scipy.stats import t
+
+    return np.where(n >= FEWEST, t.ppf((1 + LEVEL) / 2, np.maximum(n - 1, 1)) * sd / np.sqrt(n), np.nan)

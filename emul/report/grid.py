@@ -11,20 +11,17 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from emul.base.extras import optional
 from emul.record import rundir
 from emul.record.marks import in_words
 from emul.report import data, palette
-from emul.report.curves import learning
+from emul.report.curves import FEWEST, interval, learning
 from emul.report.drawing import Figure, around, coloured, columns, named, slug, whole
 from emul.report.study import StudyMember, StudyRuns, kinds_of
 
 METRICS = {"accuracy": "final accuracy", "virtual_s": "virtual seconds", "mb": "MB", "rounds_failed": "failed rounds"}
 SCHEMES = 6             # of which curves are drawn, at most
 LINES = palette.SERIES  # of a figure, at most
-FEWEST = 3              # seeds, for an interval
 TICKS = 12              # of an axis, at most, that are the values themselves
-LEVEL = 0.95
 
 
 def sweep_key(parameter: str, metric: str) -> str:
@@ -146,18 +143,6 @@ def _values_axis(values: pd.Series, words: str) -> alt.X:
 
 _INTERVALS = "Thick: the 95 % interval of the mean by Student's t."
 _NONE = f"No interval: it takes {FEWEST} seeds of one combination of values."
-
-
-def interval(sd: np.ndarray, n: np.ndarray) -> np.ndarray:
-    """Half the width of Student's interval of means of `n` values with these deviations; NaN below FEWEST values.
-
-    >>> interval(np.array([1.0, 1.0]), np.array([2, 4])).round(4).tolist()
-    [nan, 1.5912]
-    """
-    with optional("intervals of a grid need", "stats"):
-        from scipy.stats import t
-
-    return np.where(n >= FEWEST, t.ppf((1 + LEVEL) / 2, np.maximum(n - 1, 1)) * sd / np.sqrt(n), np.nan)
 
 
 # --- learning curves by value ---------------------------------------------------------------------------------------

@@ -49,6 +49,20 @@ def curve(series: str, seed: int, last: float) -> pd.DataFrame:
                          "mb": [0.1, 0.2], "accuracy": [0.5, last]})
 
 
+@pytest.mark.parametrize("seeds", [2, 3])
+def test_the_band_is_the_interval_of_the_mean_from_three_seeds_on(seeds: int) -> None:
+    figure = next(one for one in curves.learning(pd.concat([curve("a", seed, 0.9 - seed / 10)
+                                                            for seed in range(seeds)])) if one.key == "accuracy-round")
+    last = figure.frames["spread"].iloc[-1]
+    if seeds == 2:
+        assert (last["from"], last["to"]) == pytest.approx((0.8, 0.9))
+        assert "no interval" in figure.text
+    else:                                                       # of 0.9, 0.8 and 0.7
+        half = 4.3027 * 0.1 / 3**0.5
+        assert (last["from"], last["to"]) == pytest.approx((0.8 - half, 0.8 + half), abs=1e-4)
+        assert "95% interval of the mean" in figure.text
+
+
 def test_every_line_and_band_is_drawn_as_steps() -> None:
     seeds = pd.concat([curve("a", seed, 0.9 - seed / 10) for seed in range(3)])
     for frame in (seeds, curve("a", 0, 0.9)):
