@@ -58,7 +58,7 @@ def _curve(curves: pd.DataFrame, y: str, x: str, single: bool, target: Target | 
     text = _TEXTS[x].format(y.capitalize())
     if len(spread):
         text += (" Thick line: the mean over the seeds, up to where every seed has values. Thin lines: single seeds. "
-                 + _BANDS[(spread["from"] != spread["low"]).any() or (spread["to"] != spread["high"]).any()])
+                 + _BANDS[int((spread[["from", "to"]].to_numpy() != spread[["low", "high"]].to_numpy()).any())])
     if target is not None:
         frames["target"] = pd.DataFrame({"target": target.accuracies})
         chart = drawn.across() + chart

@@ -213,7 +213,7 @@ def test_tifl_goes_by_loss_where_the_targets_are_numbers(tmp_path: Path):
     assert sum(row[0] == R.SEND and row[5] == "Told" for row in ran.rows) == 8 + 5 * 2
 
 
-class Tested:
+class OwnTests:
     """A task whose evaluation on own test samples finds this."""
 
     def __init__(self, **found: float):
@@ -228,7 +228,7 @@ class Tested:
     ({"loss": math.inf}, 0.0)])
 def test_an_accuracy_is_told_a_loss_in_its_place_and_nothing_without_test_samples(
         found: dict[str, float], told: float | None):
-    assert measured(cast(Any, Tested(**found)), np.zeros(2, np.float32), "accuracy") == told
+    assert measured(cast(Any, OwnTests(**found)), np.zeros(2, np.float32), "accuracy") == told
 
 
 @pytest.mark.parametrize("rule", ["{uniform: {count: 3, over: 2}}", "{oort: {count: 3, step: 1 s}}",
