@@ -196,6 +196,11 @@ from emul.roles import Message, Node, Scheme
 
 
 @dataclass(frozen=True)
+class Ask(Message):
+    """Server to client."""
+
+
+@dataclass(frozen=True)
 class Number(Message):
     """Client to server."""
 
@@ -210,6 +215,7 @@ class Params:
 async def server(node, p):
     async for round_ in node.rounds():
         with round_:
+            node.broadcast(node.clients, Ask())
             got = await node.gather(Number, node.clients)
             if len(got) < len(node.clients):
                 await node.compute("mend", len, got)
@@ -218,10 +224,11 @@ async def server(node, p):
 async def client(node, p):
     async for round_ in node.rounds(of=node.server):
         with round_:
+            await node.recv(Ask, node.server)
             node.send(node.server, Number(1.0))
 
 
-SCHEME = Scheme(params=Params, roles={"server": server, "client": client}, messages=(Number,))
+SCHEME = Scheme(params=Params, roles={"server": server, "client": client}, messages=(Ask, Number))
 '''
 
 

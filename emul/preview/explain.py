@@ -268,9 +268,10 @@ def taking_part(roles: Sequence[str], rounds: Mapping[int, Sequence[tuple[int, i
         return []
     begins = sorted({1, *(at for spans in rounds.values() for first, end in spans for at in (first, end + 1))})
     begins = [at for at in begins if at <= (FAR if last is None else last)]
-    return [{"from": begin, "to": end, **{role: sum(
-        one == role and (node not in rounds or within(rounds[node], begin)) for node, one in enumerate(roles))
-        for role in dict.fromkeys(roles)}}
+    kinds = list(dict.fromkeys(roles))
+    return [{"from": begin, "to": end, **{kind: sum(
+        role == kind and (node not in rounds or within(rounds[node], begin)) for node, role in enumerate(roles))
+        for kind in kinds}}
         for begin, end in zip(begins, [*(at - 1 for at in begins[1:]), last], strict=True)]
 
 
@@ -300,7 +301,8 @@ def _recovering(scenario: Scenario, scheme: str, raw: dict[str, object], plugins
                 ) -> Iterator[Derived]:
     """Two rounds each, in the first of which a node drops out just before one of the types of messages that it sent in
     `run`: some computations are only asked for where somebody is missing, and a run would end at the first of them."""
-    roles, sent = run.header["roles"], run.messages
+    roles: list[str] = run.header["roles"]
+    sent = run.messages
     several = {role for role, count in Counter(roles).items() if count > 1}
     last = {(roles[source], sent.kinds[kind]): source for source, kind, round_ in zip(
         sent.source.tolist(), sent.kind.tolist(), sent.round.tolist(), strict=True)
