@@ -142,7 +142,7 @@ class WaypointRule(Section):
 
 
 class MoveRule(Section):
-    # A name or a pattern.
+    # A name or a pattern, or `@slow`, the members of a group.
     match: Text
     # Random waypoints: straight to a point of the area, a pause, and on.
     waypoint: WaypointRule | None = None
