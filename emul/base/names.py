@@ -17,8 +17,8 @@ def is_pattern(name: str) -> bool:
 
 
 def matches(name: str, pattern: str, names: Container[str]) -> bool:
-    """True if it is that name, or a pattern (as of `fnmatch`, case counts) that fits it. A pattern that is itself one of
-    `names`, such as `R[1]` or `?`, is that name alone.
+    """True if it is that name, or a pattern (as of `fnmatch`, case counts) that fits it. A pattern that is itself one
+    of `names`, such as `R[1]` or `?`, is that name alone.
 
     >>> matches("R1", "R[1]", ["R1", "R2"]), matches("R1", "R[1]", ["R1", "R[1]"])
     (True, False)
