@@ -1,7 +1,7 @@
 """The tables of reference, from the code: `python docs/keys.py` writes them.
 
 scenario.md: keys, from comments above the fields of models. writing-a-scheme.md: fields and protocols, from docstrings.
-run-directory.md and studies.md: columns, from the lists that say what tables hold.
+run-directory.md and studies.md: columns, rows and keys, from the lists that say what these hold.
 They stand apart as CSV in folders of the pages' names, as long tables do; the built site shows them in their places.
 """
 
@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import emul.protocols
+from emul.base import rows
 from emul.learning import solver
-from emul.record import tables
+from emul.record import summary, tables
 from emul.registry import attacks
 from emul.roles import Scheme
 from emul.scenario.schema import descriptions, parameters, schema, sections
@@ -61,14 +62,14 @@ def of_headings() -> dict[str, list[tuple[str, str, str]]]:
     models = sections()
     found = {}
     for heading, names in SECTIONS.items():
-        rows: dict[str, tuple[str, str]] = {}
+        keys: dict[str, tuple[str, str]] = {}
         for name in names:
             said = descriptions(models[name])
             for field, info in models[name].model_fields.items():
                 key = info.alias or field
                 default, text = re.fullmatch(r"(?:\[(.*?)\] )?(.*)", said[key]).groups()      # type: ignore[union-attr]
-                rows.setdefault(key, (_plain(info.default) if default is None else default, text))
-        ordered = sorted(rows.items(), key=lambda row: row[1][0] != "needed")
+                keys.setdefault(key, (_plain(info.default) if default is None else default, text))
+        ordered = sorted(keys.items(), key=lambda row: row[1][0] != "needed")
         found[file(heading)] = [(f"`{key}`", *rest) for key, rest in ordered]
     return found
 
@@ -138,7 +139,12 @@ def _protocols() -> Iterator[tuple[str, str]]:
 def write(docs: Path) -> None:
     """Write all tables into folders of these."""
     _save(docs / "scenario", _scenario())
-    _save(docs / "run-directory", _columns(tables.COLUMNS))
+    kinds = [(str(kind), f"`{name}`", ", ".join(names), rows.MEANS[kind])
+             for kind, (name, *names) in rows.NAMES.items()]
+    _save(docs / "run-directory", {
+        **_columns(tables.COLUMNS), "journal.csv": [("number", "kind", "fields", "what it is"), *kinds],
+        "summary.csv": [("key", "what it is"), *((", ".join(f"`{key}`" for key in keys), said)
+                                                 for keys, said in summary.KEYS.items())]})
     _save(docs / "studies", _columns({**study_tables.COLUMNS, "done": done.COLUMNS}))
     _save(docs / "writing-a-scheme", {"fields.csv": [("field", "what it is"), *_fields()],
                                       "protocols.csv": [("protocol", "what it has"), *_protocols()]})
@@ -153,10 +159,10 @@ def _scenario() -> dict[str, list[tuple[str, ...]]]:
     task = schema()["properties"]["task"]["properties"]
     wanted: dict[str, list[tuple[str, ...]]] = {
         "solver.csv": _solver(), "data.csv": _task(task["data"]), "declared.csv": _task(task["declared"]), **_attacks()}
-    for name, rows in of_headings().items():
-        defaults = any(default for _, default, _ in rows)
+    for name, lines in of_headings().items():
+        defaults = any(default for _, default, _ in lines)
         wanted[name] = [("key", "default", "what it is") if defaults else ("key", "what it is"),
-                        *(row if defaults else (row[0], row[2]) for row in rows)]
+                        *(line if defaults else (line[0], line[2]) for line in lines)]
     return wanted
 
 

@@ -11,35 +11,35 @@ from typing import Any, TypeAlias
 
 Row: TypeAlias = tuple[Any, ...]
 
-START = 0           # time, node, round                                         a role begins (anew)
-RESUME = 1          # time, node, outcome, messages                             a wait is over
-ENTER = 2           # time, node, round                                         0: no more rounds
-COMPUTED = 3        # time, node
-SEND = 4            # time, source, seq, target, type, size, wire, round, vertex, next vertex    first hop; -1: none
-HOP = 5             # time, source, seq, wire, vertex, next vertex              a further hop begins
-DELIVER = 6         # time, source, seq, fate                                   INBOX, LATE or ENDED
-LOST = 7            # time, source, seq, vertex, next vertex                    known now to the receiver; -1: away
-COMPUTE = 8         # time, node, label, cost, work, round
-LEAVE = 9           # time, node, round, why                                    "": completed
-REPORT = 10         # time, node, round, values, digest
-FINISH = 11         # time, node, why
-CRASH = 12          # time, node
-RETURN = 13         # time, node
-LINK = 14           # time, vertex, next vertex, changes
-ABSTAIN = 15        # time, node, round, targets, types
-LATE = 16           # time, source, seq                                         delivered before, its round ended unread
-UNREAD = 17         # time, source, seq                                         delivered before, its receiver crashed
-AWAY = 18           # time, node                                                it left: unreachable, its state kept
-BACK = 19           # time, node
-RESENT = 20         # time, source, seq, bytes, vertex, next vertex             what a reliable link sent again
-DECLARED = 21       # time, source, seq, bytes                                  of a copy: counted, but not carried
-STATED = 22         # time, node                 the cost of the computation in the row before was stated by the scheme
-REJECT = 23         # time, source, seq, reason                                 at its arrival, or when it was read
-DROP = 24           # time, node, round         it drops out: nothing more of this round is heard of it, or reaches it
+START = 0
+RESUME = 1
+ENTER = 2
+COMPUTED = 3
+SEND = 4
+HOP = 5
+DELIVER = 6
+LOST = 7
+COMPUTE = 8
+LEAVE = 9
+REPORT = 10
+FINISH = 11
+CRASH = 12
+RETURN = 13
+LINK = 14
+ABSTAIN = 15
+LATE = 16
+UNREAD = 17
+AWAY = 18
+BACK = 19
+RESENT = 20
+DECLARED = 21
+STATED = 22
+REJECT = 23
+DROP = 24
 
-ACTIVITY = 25       # time, node, activity, label                               it begins beside the role itself
-DONE = 26           # time, node, activity, why                                 "": returned; else why not
-BESIDE = 27         # time, node, activity, lane    whose the COMPUTE (or its STATED), COMPUTED or RESUME before it is
+ACTIVITY = 25
+DONE = 26
+BESIDE = 27
 
 INBOX, DELIVERED_LATE, TO_ENDED = 0, 1, 2       # fates in a DELIVER row
 
@@ -72,4 +72,44 @@ NAMES = {
     ACTIVITY: ("activity", "time_ns", "node", "activity", "label"),
     DONE: ("done", "time_ns", "node", "activity", "why"),
     BESIDE: ("beside", "time_ns", "node", "activity", "lane"),
+}
+
+# kind -> its meaning, beside the names of its fields
+MEANS = {
+    START: "A role begins, or begins anew.",
+    RESUME: "A wait is over: 0 complete, 1 settled, 2 timeout, 3 round over; with how many messages.",
+    ENTER: "0: there are no more rounds.",
+    COMPUTED: "A computation's cost has passed.",
+    SEND: "A copy and its first hop, -1 if there is none; `size` of the frames, `wire` with all overhead.",
+    HOP:
+        "A further hop begins. It begins where the one before began if a contact has ended and its link gave the "
+        "copy back (routes over contacts).",
+    DELIVER: "0 to the inbox, 1 late, 2 the receiver had ended.",
+    LOST: "The receiver knows of the loss, on this link; -1: somebody was away.",
+    COMPUTE: "A computation begins.",
+    LEAVE: "A round is left; `why` is empty if it was completed.",
+    REPORT: "The values that the role reported, and the digest of the parameters.",
+    FINISH: "The role has ended; `why` is empty if it returned.",
+    CRASH: "The node crashes.",
+    RETURN: "It is there again.",
+    LINK: "A fault changes a link.",
+    ABSTAIN: "The role says that no message of these types goes there in this round.",
+    LATE: "Delivered before; its round ended unread.",
+    UNREAD: "Delivered before; its receiver crashed or ended.",
+    AWAY: "It left: unreachable, its role goes on.",
+    BACK: "It can be reached again.",
+    RESENT:
+        "A reliable link, or one with contacts and `gap: again`, sent so many bytes of the copy again; the row is "
+        "written when the copy leaves the link, or when its flow begins.",
+    DECLARED: "The declared bytes of the copy; the row stands behind its `send`.",
+    STATED: "The scheme has stated the cost in the `compute` row before.",
+    REJECT: "The copy is refused at its arrival, or by its receiver's `accept`; then it was delivered before.",
+    DROP: "It drops out: of this round nothing more is heard of it, and nothing reaches it.",
+    ACTIVITY: "The role begins an activity; numbers of a node ascend from 1.",
+    DONE:
+        "It has ended; `why` is empty if it returned, and `cancelled` if it was cut. A crash ends all without this "
+        "row.",
+    BESIDE:
+        "The `compute` (with its `stated`), `computed` or `resume` before was of this activity, or on another lane "
+        "than the first.",
 }

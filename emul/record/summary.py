@@ -91,6 +91,122 @@ class Facts:
     incomplete: PlainMapping | None = None              # until when, and why it ended; None: it came to its end
 
 
+# the keys of a summary and their meaning, for readers of `summary.json`; docs/run-directory.md has them as a table
+KEYS: dict[tuple[str, ...], str] = {
+    ("incomplete",):
+        "Of a run that did not come to its end: `until_s` of virtual time, `round`, the last that a deciding node "
+        "entered, and `why`. Else null.",
+    ("scheme", "label", "seed"): "The scheme, the label of its entry in the scenario, and the seed.",
+    ("parameters", "parameters_given"):
+        "All parameters of the scheme, by the fields of its `Params`, with units in the names; and those that the "
+        "scenario gives.",
+    ("rounds",): "Rounds that at least one deciding node completed.",
+    ("rounds_failed",): "Failed rounds: entered, and completed by no deciding node.",
+    ("first_failure",):
+        "Round, node and reason of the first round that a deciding node left without completing it; null: there is "
+        "none. `emul run` ends with it if all rounds have failed.",
+    ("rounds_ended_by_deadline",):
+        "Of `rounds` those in which a wait of a deciding node ended because its deadline came.",
+    ("rounds_unanswered",):
+        "Of `rounds` those in which deciding nodes sent messages to others and read none of theirs. A run that has "
+        "some says so in a warning.",
+    ("rounds_missed",): "Followers' rounds that were over before they were done, by role.",
+    ("diverged",):
+        "Numbers that were not finite (NaN or infinite): updates that nodes could therefore not send, and values of "
+        "evaluations. For each `role` and `reason`: how many `nodes`, in how many `rounds` of those `entered`, "
+        "`first_node` and `first_round`. A run that has some says so in a warning, and its report has a table.",
+    ("accuracy",): "The last one observed; the mean where several nodes were observed in that round; null: none.",
+    ("accuracy_of",):
+        "The kind of `accuracy`. `global`: one model for all, on the whole test set. `global_per_client`: that model "
+        "on test samples that follow each client's labels (`evaluation: {scope: per_client}`). `peer`: each peer's "
+        "own model, on the whole test set. `personal`: each client's own model, on its own test samples. `cluster`: "
+        "of several models the one of least loss, for each cluster or client. `app`: as a Flower app measures it. "
+        "Kinds are not compared with one another. Null: there is no accuracy.",
+    ("privacy",):
+        "Of schemes whose `analysis` has epsilons: `epsilon_of_a_round` and `epsilon_in_total` by observer, of the "
+        "client that has lost most, and `delta`. Null: none.",
+    ("models",): "Nodes that left a model, and the round of it.",
+    ("artefacts",): "Nodes that kept arrays: their names, and a digest of each file.",
+    ("payloads",):
+        "For each type of message that `record` names: how many `messages` and `bytes` were kept, and how many "
+        "messages were `left_out` because there was no room.",
+    ("attack_success",):
+        "The last share of triggered test samples that were taken for a backdoor's target; null: no backdoor.",
+    ("poisoned",): "The nodes that an attack of the scenario is put into.",
+    ("attackers_knew",):
+        "If attackers know of others: `population` (`cohort` if the scheme named one, else `clients`), "
+        "`computed_again` (how many updates were computed again for them), `equal` (how many of these equal the real "
+        "update, to the bit). Else null.",
+    ("groups",):
+        "Only if the scenario has `groups`. For each group, and for `others`, which are in no group and decide "
+        "nothing: `nodes` by name, `computations`, `compute_virtual_seconds`, `messages_sent`, `messages_lost`, "
+        "`messages_late`, `bytes_sent` of all together, and the mean `accuracy` of models of their own at the end "
+        "(null: they have none).",
+    ("idle",): "The nodes of the topology that have no role in this scheme. They were no part of the run.",
+    ("accuracy_of_clients",):
+        "If several nodes have models of their own: `clients`, their number in the last round; `std`, `min` and "
+        "`max` over them; `best_five`, the mean of the five largest means of a round; `rounds_to_converge`, the "
+        "first round from which on no mean is more than 0.01 below that (null: the last still is). Else null.",
+    ("virtual_seconds",): "When the last deciding node returned.",
+    ("bytes_total",): "The sum of `wire_bytes`.",
+    ("bytes_retransmitted",): "The part of these that reliable links sent again.",
+    ("bytes_payload",):
+        "The sum of `payload_bytes` of all copies that took a link, each counted once for all its hops.",
+    ("bytes_declared",):
+        "The part of `bytes_total` that was declared and not carried, by the sender's role and type of message: "
+        "`declared_bytes` once a hop. Empty for a scheme that declares nothing.",
+    ("bytes_by_type",): "`wire_bytes` by type of message.",
+    ("bytes_by_link",): "The ten links with most bytes: `link`, `bytes`, `messages`, `lost`.",
+    ("bytes_background",):
+        "Only if links that the run used carried background traffic: `offered_bytes`, `carried_bytes` and "
+        "`dropped_bytes` of all these links, and `by_link` the same of the ten links to which most was offered. The "
+        "other keys do not count these bytes.",
+    ("messages_sent",): "Copies; the next six add up to it.",
+    ("messages_delivered", "messages_lost", "messages_late", "messages_to_ended", "messages_in_flight",
+     "messages_rejected"):
+        "By fate, as in the table.",
+    ("violations",):
+        "The rejected messages: `role` of the receiver, `type`, `sender`, `reason`, `count`; the most frequent "
+        "first, at most 100.",
+    ("messages_unread",): "Delivered, but never read; see `unread`.",
+    ("compute_virtual_seconds",):
+        "Costs of computations, by role and label. A computation that was cut counts with the time that it used.",
+    ("seconds_declared",): "The part of these that the scheme stated itself, by role and label.",
+    ("utilisation",):
+        "For each role and each lane of its computations: the share of the virtual time for which the lane is busy, "
+        "the mean over the nodes of the role. A scheme without lanes of its own has one, `compute`.",
+    ("oracle_waits",):
+        "`role@file:line` of waits without a timeout that ended because fates were known, which a real node could "
+        "not know. A scheme without such waits gives every wait a timeout. A run with such waits is marked with `*` "
+        "in every table, verdict and figure.",
+    ("analysis",):
+        "`{name: {\"theory\": x, \"measured\": y}}`: values of the scheme's theory for this run, beside the measured "
+        "ones if the run has them (a mean over the rounds entered, or a value that follows from who took part "
+        "when). A theory that is null has no closed form. Empty for a scheme without an `analysis`.",
+    ("network_beyond",):
+        "On a recorded network: the number of draws that the record did not hold, by kind of row (of states, those "
+        "that began after its end; computations only if the record holds any). Null: no record.",
+    ("activations", "journal_rows"): "The number of activations of roles, and of rows of the journal.",
+    ("invariants",): "`hold`, or the list of what is violated.",
+    ("digest_journal", "digest_model"): "Over all rows; over the digests of all reported parameters.",
+    ("deterministic",):
+        "False: the scheme draws randomness that no seed reaches. `digest_journal` and `digest` then leave out what "
+        "nodes reported and the models, and accuracy, `analysis` and `digest_model` differ from run to run.",
+    ("digest",): "Of both. Two runs with one digest did the same.",
+    ("real_seconds",): "Wall time of the run.",
+    ("real_store",):
+        "The store of trainings: how many results were `found`, `missed` and `stored`; `saved_s`, the CPU seconds "
+        "that the found ones had taken; `failure`, the reason why storing ended. null: there was no store.",
+    ("real_fused",):
+        "How memory limited the clients that were trained as one (`fuse`): `most` at once in a worker, and the "
+        "number of groups that met no memory and were `halved`. null: no limit was known or met.",
+    ("real_uncharged",): "CPU time of role code outside `compute`, by role: `total_s`, and `max_ms` of one activation.",
+    ("versions",):
+        "Python, packages, platform. Of schemes and attacks that are not part of emul: their package and its "
+        "version, or the digest of their file.",
+}
+
+
 def summarise(run: Derived, facts: Facts, report: InvariantReport | None = None) -> PlainDict:
     """The summary as plain values, ready for JSON."""
     m = run.messages
