@@ -241,8 +241,7 @@ def test_check_tells_every_mistake_with_file_and_line(tmp_path):
     assert told(tmp_path, strange) == [
         ("contacts.file", 'plan.csv, line 2, destination, "sever"', "unknown vertex"),
         ("contacts.file", "plan.csv, line 3, client1 -> client2", "expected a link of the topology")]
-    for key, text in (("duplex=half", "is half-duplex"),
-                      ("transport=reliable", "has a transport"), ("switching=cut_through", "has switching")):
+    for key, text in (("transport=reliable", "has a transport"), ("switching=cut_through", "has switching")):
         found = told(tmp_path, PASSES, f"links[0].{key}")
         assert len(found) == 6
         assert all(place == "contacts.file" and expected.startswith(text) for place, _, expected in found)

@@ -91,7 +91,7 @@ def test_two_schemes_meet_the_same_arrivals_and_an_added_entry_changes_none(fold
     assert a.merge(routed, on=[*keys, "value"]).shape[0] >= len(a) - 6       # the last ones of six pairs may differ
 
 
-@pytest.mark.parametrize("links", ["fifo", "half", "maxmin", "connections"])
+@pytest.mark.parametrize("links", ["fifo", "maxmin", "connections"])
 def test_one_digest_whatever_the_number_of_workers(folder, twin, links, pools: list[Workers]):
     loaded = scenario(folder, *LINKS[links], traffic("listed", "routed"))
     alone = digests(loaded, twin)

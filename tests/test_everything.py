@@ -42,12 +42,11 @@ FIFO = """
   - {match: "server*->client3", latency: {distribution: normal, mean: 20 ms, jitter: 3 ms}}
   - {match: "server*->client3", transport: {arq: stop_and_wait}}
   - {match: "server*->client4", transport: {tcp: mathis}, outage: {model: bernoulli, p: 0.01, per: packet}}
-  - {match: "client4<->client5", outage: none, duplex: half, switching: store_and_forward}
+  - {match: "client4<->client5", outage: none, switching: store_and_forward}
 """
 FLOWS = """
   - {match: "*", sharing: SHARING, outage: {model: bernoulli, p: 0.1, per: slot, slot: 25 ms}}
   - {match: "client1->*", latency: {distribution: uniform, mean: 10 ms, jitter: 5 ms}}
-  - {match: "client2<->server1", duplex: half}
   - {match: "client3->*", outage: {model: bernoulli, p: 0.02, per: packet}, transport: {tcp: pftk}}
   - {match: "client4->*", outage: {model: on_off, up: 100 ms, down: 30 ms}}
   - {match: "client5->*", sharing: fifo, outage: {model: bernoulli, p: 0.2, per: round}}

@@ -40,7 +40,6 @@ def relays(folder: Path, *sets: str) -> Scenario:
 
 CASES = {
     "rates, fifo": lambda folder: rates(folder, "fifo"), "rates, shared": lambda folder: rates(folder, "maxmin"),
-    "rates, half-duplex": lambda folder: rates(folder, "half"),
     "rates, connections": lambda folder: rates(folder, "connections"),
     "elastic, fifo": lambda folder: elastic(folder, "fifo"),
     "elastic, shared": lambda folder: elastic(folder, "maxmin"),

@@ -201,7 +201,6 @@ def test_a_trace_of_none_of_the_nodes_is_an_error(tmp_path):
     (["media={cafe: {efficiency: 1.5}}"], "media.cafe.efficiency", "expected a share of time in (0, 1]"),
     (["media={cafe: {efficiency: 1, fair: no}}"], "media.cafe.fair", "throughput, airtime"),
     (["links[1].sharing=fifo"], "links", "expected sharing maxmin, rtt_weighted or connections"),
-    (["links[1].duplex=half"], "links", "both directions share the time"),
     (["links[1].transport=reliable"], "links", "expected transport: datagram"),
     (["links[1].bandwidth=infinite"], "links", "the rate at which the link sends in its time"),
     ([RADIO, "radio.rates={power: 1 dBm}"], "radio.rates", "expected one of table, file"),

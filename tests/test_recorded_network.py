@@ -114,8 +114,6 @@ def test_two_schemes_on_one_seed_draw_the_same_and_each_repeats_itself_on_its_re
     ["links[0].transport=reliable", "links[0].outage={model: gemodel, p: 0.1, r: 0.5, per: packet}"],
     ["links[0].transport={arq: stop_and_wait, retries: 1}", "links[0].outage={model: bernoulli, p: 0.4, per: round}"],
     ["links[0].transport=reliable", "links[0].outage={model: on_off, up: 90 ms, down: 30 ms}"],
-    ["links[0].duplex=half", "links[0].outage={model: gilbert, p: 0.2}",
-     "links[0].latency={distribution: lognormal, median: 20 ms, sigma: 0.5}"],
     ["links[0].sharing=maxmin", "links[0].outage={model: gilbert, p: 0.2}",
      "links[0].latency={distribution: lognormal, median: 20 ms, sigma: 0.5}"],
     ["links[0].outage={model: on_off, up: 90 ms, down: 30 ms, span: pause}",
@@ -123,12 +121,12 @@ def test_two_schemes_on_one_seed_draw_the_same_and_each_repeats_itself_on_its_re
     ["links[0].bandwidth={trace: rate.csv, loop: true}", "links[0].outage={model: bernoulli, p: 0.05, per: packet}",
      "links[0].sharing=tcp_fifo", "links[0].transport={tcp: {buffer: 15 kB}}"],
     ["links[0].sharing=connections", "links[0].outage={model: on_off, up: 90 ms, down: 30 ms}",
-     "links[0].transport={tcp: {}}", "links[0].duplex=half"],
+     "links[0].transport={tcp: {}}"],
     ["links[0].sharing=connections", "links[0].outage={model: gemodel, p: 0.05, r: 0.5, per: packet}",
      "links[0].transport={tcp: {}}", "faults=[{at: 50 ms, link: client1->server, down: true, for: 100 ms, "
      "inflight: pause}, {at: 60 ms, node: client2, crash: true}]"],
-], ids=["trace", "reliable", "stop and wait", "reliable on_off", "half duplex", "sharing", "faults", "tcp trace",
-        "tcp half duplex", "tcp faults"])
+], ids=["trace", "reliable", "stop and wait", "reliable on_off", "sharing", "faults", "tcp trace",
+        "tcp on_off", "tcp faults"])
 def test_a_run_with_other_features_repeats_itself_on_its_record(folder, twin, sets):
     first = go(folder, twin, "fedavg", *sets)
     again = go(folder, twin, "fedavg", *sets, f"network={{replay: '{first.directory}', beyond: error}}")

@@ -155,7 +155,7 @@ def _change_link(kernel: Kernel, time: int, pipe: Pipe, fault: LinkChange) -> No
     kernel.log((rows.LINK, time, fault.src, fault.dst, dict(fault.changes if fault.told is None else fault.told)))
     pipe.link.change(time, **fault.changes)
     if pipe.kind != FLOW:
-        look_again(kernel, pipe.main)
+        look_again(kernel, pipe)
     elif kernel.flows is not None:
         look_again(kernel, kernel.flows)
     link_changed(kernel, time)

@@ -12,7 +12,7 @@ from emul.kernel.battery import carried
 from emul.kernel.calendar import ADVANCE, FAR, FLOW_IN, FLOW_ON, LAND, LOCAL, NETWORK, OFFER
 from emul.kernel.dropouts import drops_out, misses
 from emul.kernel.fates import matches, settle, skip_lost_rounds, taken_beside
-from emul.kernel.parts import FLOW, OWN, RETURNING, SHARED, Copy, KNode, Payload, Pipe
+from emul.kernel.parts import FLOW, OWN, RETURNING, Copy, KNode, Payload, Pipe
 from emul.kernel.sending import transmitted
 from emul.kernel.state import Kernel
 from emul.kernel.waits import tell_watchers
@@ -165,8 +165,6 @@ def _offer(kernel: Kernel, time: int, pipe: Pipe, copy: Copy, tail: Tail = HERE)
                                                   None))
             else:
                 _enter(kernel, time, pipe, copy, [])
-        elif pipe.kind == SHARED:               # other nodes may offer to it before: in the order of time
-            kernel.calendar.add(time, (NETWORK, copy.source, copy.seq + FAR, OFFER, (pipe, copy, tail), None))
         else:
             offer_to(kernel, time, pipe, copy, tail)
         return
@@ -185,7 +183,7 @@ def offer_to(kernel: Kernel, time: int, pipe: Pipe, copy: Copy, tail: Tail) -> N
         _enter(kernel, time, pipe, copy, [])
         return
     pipe.link.offer(time, copy, copy.size, copy.round, copy.hop >= len(copy.path) - 2, tail)
-    look_again(kernel, pipe.main)
+    look_again(kernel, pipe)
 
 
 def _enter(kernel: Kernel, time: int, pipe: Pipe, copy: Copy, ends: list[tuple[Pipe, int]]) -> None:
@@ -263,12 +261,9 @@ def find_pipe(kernel: Kernel, src: int, dst: int) -> Pipe:
     pipe = kernel.pipes.get((src, dst))
     if pipe is None:
         link = kernel.network.link(src, dst)
-        kind = (FLOW if isinstance(link, FlowLink) else SHARED if link.half_duplex
-                else RETURNING if link.returns else OWN)
+        kind = FLOW if isinstance(link, FlowLink) else RETURNING if link.returns else OWN
         pipe = kernel.pipes[src, dst] = Pipe(link, kernel.at.get(dst), src, dst, kind)
         pipe.direct = kind == OWN and kernel.early and type(link) is Link
-        if kind == SHARED and (dst, src) in kernel.pipes:
-            pipe.main = kernel.pipes[dst, src]
     return pipe
 
 

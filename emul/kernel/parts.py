@@ -272,26 +272,24 @@ class Copy:
         self.through = False                    # it has left its first link, one that nodes share, or never came to it
 
 
-OWN, SHARED, FLOW, RETURNING = range(4)     # kinds of pipes
+OWN, FLOW, RETURNING = range(3)     # kinds of pipes
 
 
 class Pipe:
     """One direction of a link of the network, and when the calendar looks at it next.
 
-    kind OWN: a link of its own. SHARED: both directions are one half-duplex link, which the calendar looks at through
-    one pipe of the two, `main`, and to which messages are offered in the order of time. FLOW: bandwidth is shared
-    with whatever else is on the route; the calendar looks at all flows of the network through one more pipe.
-    RETURNING: a link of its own that gives back, to the vertex at its near end, what a contact cuts.
+    kind OWN: a link of its own. FLOW: bandwidth is shared with whatever else is on the route; the calendar looks at all
+    flows of the network through one more pipe. RETURNING: a link of its own that gives back, to the vertex at its near
+    end, what a contact cuts.
     """
 
-    __slots__ = ("cut", "direct", "dst", "due", "kind", "link", "main", "owner", "plain", "src", "stale")
+    __slots__ = ("cut", "direct", "dst", "due", "kind", "link", "owner", "plain", "src", "stale")
 
     def __init__(self, link: Any, owner: KNode | None, src: int, dst: int, kind: int = OWN):
         self.link = link                        # Link, FlowLink, or the Flows of the network
         self.src = src
         self.dst = dst
         self.kind = kind
-        self.main: Pipe = self
         self.owner = owner                      # the node at its far end; None: a router
         self.due: int | None = None
         self.stale: set[int] | None = None      # times at which it is looked at for nothing, since it changed

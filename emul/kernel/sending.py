@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from emul.kernel.calendar import FAR, LOOK, SENT
 from emul.kernel.fates import round_is_over
-from emul.kernel.parts import FLOW, OWN, RETURNING, SHARED, Copy, KNode, Patience, Pipe, Strand
+from emul.kernel.parts import FLOW, OWN, RETURNING, Copy, KNode, Patience, Pipe, Strand
 from emul.kernel.state import Kernel
 from emul.kernel.waits import resume
 from emul.roles.events import SENDING, AwaitSent, Wait, WaitEnd
@@ -69,9 +69,6 @@ def look_at_transmission(kernel: Kernel, time: int, node: KNode, what: Transmiss
         if pipe.kind in (FLOW, RETURNING):      # `transmitted` will tell
             return
         end = pipe.link.end_of(copy)
-        if end is None and pipe.kind == SHARED:             # it is offered in this very step
-            kernel.later(node, time, SENT, what)
-            return
         if end is not None and end > time:
             if end < FAR:                       # else the link is paused, and `link_changed` will tell
                 kernel.later(node, end, SENT, what)

@@ -102,8 +102,6 @@ def _plan_of(spec: ContactSpec) -> Plan:
 
 def _refusal(p: LinkParameters) -> str:
     """The reason why a link cannot have contacts; "": it can."""
-    if p.duplex == "half":
-        return "is half-duplex: contacts are known to links with duplex: full alone"
     if p.transport != "datagram":
         return "has a transport: contacts are known to links with transport: datagram alone, without windows of TCP"
     if p.switching != "store_and_forward":

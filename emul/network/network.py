@@ -28,10 +28,10 @@ from emul.network.graph.topology import (
     unknown,
 )
 from emul.network.linkrecord import PacketRow, Row
-from emul.network.links import fifo
-from emul.network.links.connections import TcpStack
+from emul.network.links.connections import TcpStack, agreed
 from emul.network.links.crossflows import Course
 from emul.network.links.crossqueues import CrossQueue, CrossQueues
+from emul.network.links.fifo import fifo_link, needs_all_full
 from emul.network.links.flows import FlowLink, Flows, Handovers, refuse_mixture
 from emul.network.links.full_link import FullLink
 from emul.network.links.link import Link
@@ -50,12 +50,20 @@ from emul.network.models.residual import LinkLoad, LoadEntry, TimeLeft, varying_
 from emul.network.models.traces import TraceSpec
 from emul.network.realisation import AnyDelay, by_packet, realised, realised_background
 from emul.network.recorded import Realisation
-from emul.network.rules import LinkParameters, LinkRule, Resolver, rule_problems
+from emul.network.rules import WINDOWED, LinkParameters, LinkRule, Resolver, mixture_problem, rule_problems
 
 _MOST_DETOURS = 4_000_000           # pairs of links of one vertex that are compared for a warning
 
 # ends of the link, the entry's name in the scenario, bytes: offered = carried + dropped
 TrafficRow: TypeAlias = tuple[str, str, str, int, int, int]
+
+
+class LinksError(NetworkError):
+    """Rules of links that do not go together: `problems`, whose places are links."""
+
+    def __init__(self, problems: list[Problem]):
+        self.problems = problems
+        super().__init__(str(ScenarioError("links", problems)))
 
 
 class Network:
@@ -85,7 +93,7 @@ class Network:
         self.planned = ContactPlan(contacts, self)
         self._varies = (realisation is not None or topology.varies or bool(self.planned.links)
                         or not all(isinstance(rule.latency_ns, int | None) for rule in rules))
-        self._all_full = fifo.needs_all_full(rules)
+        self._all_full = needs_all_full(rules)
         self._links: dict[tuple[int, int], Link | FlowLink] = {}
         self._alike: tuple[LinkParameters | None, Link] = None, Link(-1, -1)    # parameters, and an unused link of them
         self._least_out: dict[object, int] = {}    # vertex, or kind of vertices -> least latency of the links out of it
@@ -102,7 +110,7 @@ class Network:
         if any(entry.elastic for entry in traffic) or (realisation is not None and realisation.elastic):
             self._elastic = ElasticTraffic(self.background, realisation, self, seed)
         self._queues = CrossQueues(self._queue_at)
-        self._queued: dict[tuple[int, int], CrossQueue] = {}    # one for both directions of one medium
+        self._queued: dict[tuple[int, int], CrossQueue] = {}
         self._woven = False             # all links that background flows share with others are made
         self.media = {one.name: one for one in media}
         self._media_made: dict[tuple[str, str], int] = {}       # medium, place of who roams -> its number in flows
@@ -118,13 +126,6 @@ class Network:
         if (named := self.vertex_of.get(pattern)) is not None:      # files have a rule for each of thousands of names
             return [named] if named in among else []
         return [v for v in among if matches(self.names[v], pattern, ())] if is_pattern(pattern) else []
-
-    def half_duplex(self, u: int, v: int) -> bool:
-        """True if the links u -> v and v -> u are one: both directions share it."""
-        return self._half_duplex(u, v, self.parameters(u, v))
-
-    def _half_duplex(self, u: int, v: int, p: LinkParameters) -> bool:
-        return p.duplex == "half" and self._topology.linked(v, u)
 
     def parameters(self, u: int, v: int) -> LinkParameters:
         """The parameters that the topology and the rules give the link u -> v; of one with contacts their mean rate and
@@ -183,38 +184,27 @@ class Network:
             p = self.parameters(u, v)
             # Of a generated topology nearly all links have the same parameters. With this copy a link of a star takes
             # 1.1 us to make, by all the steps below 2.9.
-            if p is self._alike[0] and not (self._loaded and self._entries(u, v, p)) and not self._crossed(u, v):
+            if p is self._alike[0] and not (self._loaded and self._entries(u, v)) and not self._crossed(u, v):
                 link = self._links[u, v] = self._alike[1].like(u, v)
                 return link
-            one_medium = self._half_duplex(u, v, p)
-            if one_medium:
-                wrong = fifo.half_duplex_problem(p, self.parameters(v, u), (self.names[u], self.names[v]))
-                if wrong is not None:
-                    raise NetworkError(f"{wrong.place}: {wrong.found}: {wrong.expected}")
             if p.sharing != "fifo":
                 lost, delay = self._models(self.names[u], self.names[v], p)
                 link = self._links[u, v] = self._flow_link(u, v, p, lost, delay)
                 self._weave_flows()
                 return link
             names = self.names[u], self.names[v]
-            if one_medium:
-                names = min(names), max(names)
             lost, drawn = self._models(*names, p)
             there = self.contacts(u, v)
             late = drawn if there is None else there
             profile: VaryingRate | None = self._rate(*names, p) if there is None else there
-            cross = self._cross_queue(u, v, one_medium)
-            link = self._links[u, v] = fifo.fifo_link(u, v, names, p, lost, late, self._seed,
-                                                      profile=profile, full=self._all_full,
-                                                      load=self._load(u, v, names, p, profile), cross=cross)
-            if one_medium:
-                self._links[v, u] = link
+            cross = self._cross_queue(u, v)
+            link = self._links[u, v] = fifo_link(u, v, names, p, lost, late, self._seed, profile=profile,
+                                                 full=self._all_full, load=self._load(u, v, p, profile), cross=cross)
             if cross is not None:
                 assert isinstance(link, FullLink)
-                self._begin_queue(u, v, one_medium, cross, link)
-            elif (not one_medium and type(link) is Link and lost is None and self._realisation is None
-                  and not self._rates):
-                self._alike = p, fifo.fifo_link(u, v, names, p, None, link.latency_ns, self._seed)
+                self._begin_queue(u, v, cross, link)
+            elif type(link) is Link and lost is None and self._realisation is None and not self._rates:
+                self._alike = p, fifo_link(u, v, names, p, None, link.latency_ns, self._seed)
         return link
 
     def _models(self, source: str, destination: str, p: LinkParameters,
@@ -247,24 +237,20 @@ class Network:
             self._rates[source, destination] = profile
         return profile
 
-    def _entries(self, u: int, v: int, p: LinkParameters) -> list[LoadEntry]:
-        """The background traffic of a link, of both directions of one medium; recorded traffic takes its place."""
-        one_medium = self._half_duplex(u, v, p)
+    def _entries(self, u: int, v: int) -> list[LoadEntry]:
+        """The background traffic of a link; recorded traffic takes its place."""
         found = [] if self.background is None else self.background.on_link(u, v)
-        if one_medium and self.background is not None:
-            found += self.background.on_link(v, u)
-        names = self.names[u], self.names[v]
-        if one_medium:
-            names = min(names), max(names)
-        return found if self._realisation is None else self._realisation.background(*names, found)
+        if self._realisation is None:
+            return found
+        return self._realisation.background(self.names[u], self.names[v], found)
 
-    def _load(self, u: int, v: int, names: tuple[str, str], p: LinkParameters,
-              profile: VaryingRate | None) -> LinkLoad | None:
-        """The load of a link, the same object for both directions of one medium; None: no background traffic."""
+    def _load(self, u: int, v: int, p: LinkParameters, profile: VaryingRate | None) -> LinkLoad | None:
+        """The load of a link, the same object at every call; None: no background traffic."""
         if not self._loaded:
             return None
+        names = self.names[u], self.names[v]
         load = self._loads.get(names)
-        if load is None and (entries := self._entries(u, v, p)):
+        if load is None and (entries := self._entries(u, v)):
             own = p.bandwidth_bps if profile is None else profile
             assert not isinstance(own, TraceSpec)           # that is the profile
             load = self._loads[names] = LinkLoad(entries, own)
@@ -273,24 +259,19 @@ class Network:
     def _crossed(self, u: int, v: int) -> bool:
         return self._elastic is not None and bool(self._elastic.on_link(u, v))
 
-    def _cross_queue(self, u: int, v: int, one_medium: bool) -> CrossQueue | None:
+    def _cross_queue(self, u: int, v: int) -> CrossQueue | None:
         """A queue for the background messages of a first-in-first-out link; None: there are none."""
-        if self._elastic is None:
+        if self._elastic is None or not self._crossed(u, v):
             return None
-        ways = [(u, v), (v, u)] if one_medium else [(u, v)]
-        if not any(self._crossed(*way) for way in ways):
-            return None
-        chained = any(len(flow.path) > 2 for way in ways for flow in self._elastic.routed(*way))
-        found = self._queues.queue(chained)
-        self._queued |= dict.fromkeys(ways, found)
+        found = self._queued[u, v] = self._queues.queue(
+            chained=any(len(flow.path) > 2 for flow in self._elastic.routed(u, v)))
         return found
 
-    def _begin_queue(self, u: int, v: int, one_medium: bool, queue: CrossQueue, link: FullLink) -> None:
+    def _begin_queue(self, u: int, v: int, queue: CrossQueue, link: FullLink) -> None:
         """Messages come to a new link from now on; where they go on, all links that they meet are made."""
         assert self._elastic is not None
-        ways = [(u, v), (v, u)] if one_medium else [(u, v)]
-        crossing = [flow for way in ways for flow in self._elastic.on_link(*way)]
-        own = [flow for flow in crossing if flow.path[:2] in ways and flow.arrivals is not None]
+        crossing = self._elastic.on_link(u, v)
+        own = [flow for flow in crossing if flow.path[:2] == (u, v) and flow.arrivals is not None]
         self._elastic.begun |= dict.fromkeys(own)
         queue.begin(link, own)
         for flow in crossing:
@@ -316,26 +297,17 @@ class Network:
         self.flows.add_background(courses)
 
     def elastic_load(self, u: int, v: int) -> ElasticLoad:
-        """The mean load of the link u -> v by background messages and flows, of both directions of one medium."""
-        if self._elastic is None:
-            return ElasticLoad(0.0, 0.0, 0)
-        there = self._elastic.load(u, v)
-        if not self.half_duplex(u, v):
-            return there
-        back = self._elastic.load(v, u)
-        return ElasticLoad(there.bps + back.bps, there.square_rate + back.square_rate, there.greedy + back.greedy)
+        """The mean load of the link u -> v by background messages and flows."""
+        return ElasticLoad(0.0, 0.0, 0) if self._elastic is None else self._elastic.load(u, v)
 
     def load_bps(self, u: int, v: int) -> float:
-        """The mean background traffic on the link u -> v, of rates and messages, of both directions of one medium,
-        bit/s."""
-        rates = sum(one.mean_bps for one in self._entries(u, v, self.parameters(u, v))) if self._loaded else 0.0
+        """The mean background traffic on the link u -> v, of rates and messages, bit/s."""
+        rates = sum(one.mean_bps for one in self._entries(u, v)) if self._loaded else 0.0
         return rates + self.elastic_load(u, v).bps
 
     def traffic(self, end_ns: int) -> Iterator[TrafficRow]:
-        """(source, destination, entry, offered, carried, dropped bytes) of the background on links that were used.
-
-        Until `end_ns`. One medium has its ends in the order of their names.
-        """
+        """(source, destination, entry, offered, carried, dropped bytes) of the background on links that were used,
+        until `end_ns`."""
         for (source, destination), load in sorted(self._loads.items()):
             for one in load.carried(end_ns):
                 yield (source, destination, one.entry, one.offered_bytes, one.carried_bytes, one.dropped_bytes)
@@ -347,15 +319,12 @@ class Network:
         found: dict[tuple[str, str, str], list[int]] = {}
 
         def add(u: int, v: int, entry: str, carried: int, dropped: int) -> None:
-            source, destination = self.names[u], self.names[v]
-            if self.half_duplex(u, v):
-                source, destination = min(source, destination), max(source, destination)
-            total = found.setdefault((source, destination, entry), [0, 0])
+            total = found.setdefault((self.names[u], self.names[v], entry), [0, 0])
             total[0] += carried
             total[1] += dropped
 
         self._queues.finish(end_ns)
-        for queue, (u, v) in {queue: ends for ends, queue in sorted(self._queued.items())}.items():
+        for (u, v), queue in sorted(self._queued.items()):
             for entry, carried, dropped in queue.totals(end_ns):
                 add(u, v, entry, carried, dropped)
         if self._flows is not None and self._flows.cross is not None:
@@ -380,10 +349,6 @@ class Network:
             end_ns = max(end_ns, self._queues.planned_ns())
         for (u, v), link in sorted(self._links.items()):
             names = self.names[u], self.names[v]
-            if not isinstance(link, FlowLink) and self._links.get((v, u)) is link:
-                if u > v:
-                    continue                        # one medium, told with its other direction
-                names = min(names), max(names)
             lost, delay = self._drawn.get(names, (None, 0))
             rate = self._rates.get(names)
             if lost is not None or rate is not None or not isinstance(delay, int):
@@ -404,23 +369,15 @@ class Network:
             self._flows = Flows(p.sharing)
         elif self._flows.sharing != p.sharing:
             raise refuse_mixture(self._flows.sharing, p.sharing)
-        back = self._links.get((v, u)) if p.duplex == "half" else None
         there = self.contacts(u, v)
         profile: VaryingRate | None = self._rate(self.names[u], self.names[v], p) if there is None else there
         rate: Any = p.bandwidth_bps if profile is None else None
-        names = self.names[u], self.names[v]
-        load: LinkLoad | None = None
-        if isinstance(back, FlowLink):
-            load = back.load
-        elif p.medium is None:          # a medium has all that its links carry, as a share of its time
-            load = self._load(u, v, (min(names), max(names)) if self._half_duplex(u, v, p) else names, p, profile)
+        # a medium has all that its links carry, as a share of its time
+        load = self._load(u, v, p, profile) if p.medium is None else None
         left = None if load is None else load.residual("profile")
         if left is not None:
             profile, rate = left, None
-        if isinstance(back, FlowLink):
-            number = back.number
-        else:
-            number = self._flows.link(rate, profile) if p.medium is None else self._member(u, v, p, rate, profile)
+        number = self._flows.link(rate, profile) if p.medium is None else self._member(u, v, p, rate, profile)
         tcp = p.transport
         fates = None
         if isinstance(tcp, TcpStack):
@@ -472,9 +429,8 @@ class Network:
         for u, v in dict.fromkeys(ends for ends in loaded if self._topology.linked(*ends)):
             p = self.parameters(u, v)
             if p.medium == spec.name:
-                names = self.names[u], self.names[v]
-                profile = self._rate(*names, p)
-                load = self._load(u, v, names, p, profile)
+                profile = self._rate(self.names[u], self.names[v], p)
+                load = self._load(u, v, p, profile)
                 own = varying_rate(profile or cast(float, p.bandwidth_bps))
                 if load is not None and own is not None:
                     found.append((load, own, spec.seconds_a_bit(p.mtu)))
@@ -573,8 +529,6 @@ class Network:
 
     def out_latency_ns(self, u: int) -> int:
         """The time that the kernel may look ahead past u: the least latency of its links as built, NEVER without any.
-
-        0 if one of them is half-duplex: what u sends there contends at once with what its other end sends.
         """
         kind = u if u in self.planned.sources else self._kind(u)
         least = self._least_out.get(kind)
@@ -590,12 +544,11 @@ class Network:
 
     def _find_least_out(self, u: int) -> int:
         if u in self.planned.sources:
-            return min(self._least_ns(u, v) if self.parameters(u, v).duplex == "full" else 0
-                       for v in self._topology.neighbours(u))
+            return min(self._least_ns(u, v) for v in self._topology.neighbours(u))
         mine = self._resolver.source_masks[u]
         groups = self._topology.neighbour_groups(u, self._resolver.destination_masks)
-        links = (self._resolver.duplex_and_latency(mine & mask, given) for mask, given in groups)
-        return min((0 if duplex == "half" else least_ns(latency) for duplex, latency in links), default=NEVER)
+        return min((least_ns(self._resolver.latency_by_mask(mine & mask, given)) for mask, given in groups),
+                   default=NEVER)
 
     def mentions(self, u: int, v: int, field: str) -> bool:
         """True if a rule that matches the link u -> v sets this field of LinkRule."""
@@ -698,12 +651,48 @@ def build(topology: TopologySpec, rules: Sequence[LinkRule], seed: int, realisat
     if problems:
         assert contacts is not None
         raise ContactsError(str(contacts.file or "topology.constellation"), problems)
-    problems = fifo.problems(network, rules)
+    problems = mixture_problems(network, rules)
     if network.earliest is not None:
         problems += unrouted([*implied(joined), *rules])
     if problems:
-        raise fifo.LinksError(problems)
+        raise LinksError(problems)
     return network
+
+
+def mixture_problems(network: Network, rules: Sequence[LinkRule]) -> list[Problem]:
+    """The mistakes of links that do not go together, once each. Looked for only where a rule asks for what can be
+    wrong."""
+    plain = LinkRule("*")
+    if all(getattr(rule, name) == getattr(plain, name) and rule.sharing != "tcp_fifo"
+           for rule in rules for name in ("transport", "queue", "switching", "medium")):
+        return []
+    found: dict[tuple[str, str], Problem] = {}
+    for u, v in network.pairs():
+        there = network.parameters(u, v)
+        wrong = mixture_problem(there)
+        if wrong is not None:
+            still = "" if network.radio is None or there.bandwidth_bps is not None else network.radio.unmoved()
+            found.setdefault(wrong, Problem(f"{network.names[u]}->{network.names[v]}", wrong[0], wrong[1] + still))
+        for problem in _disagreements(network, u, v):
+            found.setdefault((problem.found, problem.expected), problem)
+    return list(found.values())
+
+
+def _disagreements(network: Network, u: int, v: int) -> list[Problem]:
+    """Links that go on from u -> v where no node is, with another TCP than that has."""
+    first = network.parameters(u, v)
+    if first.sharing not in WINDOWED or isinstance(network.topology, Generated) or any(
+            v in vertices for vertices in network.roles.values()):
+        return []
+    found = []
+    for w in network.topology.neighbours(v):
+        further = network.parameters(v, w)
+        if w == u or further.sharing != first.sharing or agreed(further.transport) == agreed(first.transport):
+            continue
+        names = network.names
+        found.append(Problem(f"{names[u]}->{names[v]} and {names[v]}->{names[w]}", "different transport tcp",
+                             "expected the same of all links of a route, except for the buffer"))
+    return found
 
 
 def _places(spec: TopologySpec, seed: int) -> Topology:

@@ -35,7 +35,6 @@ MATCH_EXPECTED = 'expected "src->dst", "a<->b" or "*", each side a name or a pat
 
 SharingMode = Literal["fifo", "maxmin", "rtt_weighted", "connections", "tcp_fifo"]
 WINDOWED = ("connections", "tcp_fifo")          # modes of sharing with connections of TCP
-Duplex = Literal["full", "half"]
 Transport = Literal["datagram"] | Arq | TcpCap | TcpStack
 
 
@@ -54,7 +53,6 @@ class LinkRule:
     sharing: SharingMode | None = None
     queue: Queue | Literal["unlimited"] | None = None
     switching: Switching | Literal["store_and_forward"] | None = None
-    duplex: Duplex | None = None
     medium: str | None = None
     line: int | None = None
 
@@ -71,7 +69,6 @@ class LinkParameters(Struct, frozen=True, gc=False):
     sharing: SharingMode = "fifo"
     queue: Queue | None = None
     switching: Switching | Literal["store_and_forward"] = "store_and_forward"
-    duplex: Duplex = "full"
     medium: str | None = None           # the name of what it shares time with
 
 
@@ -137,8 +134,6 @@ def _feature_problems(rule: LinkRule) -> list[tuple[str, str, str]]:
             found += [(f"{name}.{place}", shown, expected) for place, shown, expected in value.problems()]
         elif value not in (None, word):
             found.append((name, repr(value), f'expected "{word}", or {_FEATURES[name]}'))
-    if rule.duplex not in (None, *get_args(Duplex)):
-        found.append(("duplex", repr(rule.duplex), f"expected one of {', '.join(get_args(Duplex))}"))
     return found
 
 
@@ -171,8 +166,6 @@ def _medium_problem(p: LinkParameters) -> tuple[str, str] | None:
         return f"medium with sharing {p.sharing}", "expected sharing maxmin, rtt_weighted or connections"
     if p.transport != "datagram":
         return "medium with a transport", "expected transport: datagram, which alone knows rates of a medium"
-    if p.duplex == "half":
-        return "medium with duplex half", "expected duplex full: both directions share the time of the medium anyway"
     if p.bandwidth_bps is None:
         return "medium without a bandwidth", "expected one: the rate at which the link sends in its time"
     return None
@@ -233,14 +226,12 @@ class Resolver:
 
     def latency_ns(self, u: int, v: int, given: LinkParameters) -> int | LatencySpec | None:
         """`parameters(u, v, given).latency_ns`, which a search for routes asks of every link."""
-        found: int | LatencySpec | None = self._said_by(self.source_masks[u] & self.destination_masks[v]).get(
-            "latency_ns", given.latency_ns)
-        return found
+        return self.latency_by_mask(self.source_masks[u] & self.destination_masks[v], given)
 
-    def duplex_and_latency(self, mask: int, given: LinkParameters) -> tuple[Duplex, int | LatencySpec | None]:
-        """As `by_mask`, of these two alone: asked of every link there is, of which few may be used."""
-        said = self._said_by(mask)
-        return said.get("duplex", given.duplex), said.get("latency_ns", given.latency_ns)
+    def latency_by_mask(self, mask: int, given: LinkParameters) -> int | LatencySpec | None:
+        """`by_mask(mask, given).latency_ns`: asked of every link there is, of which few may be used."""
+        found: int | LatencySpec | None = self._said_by(mask).get("latency_ns", given.latency_ns)
+        return found
 
     def _said_by(self, mask: int) -> dict[str, Any]:
         said = self._said.get(mask)

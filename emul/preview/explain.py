@@ -132,10 +132,7 @@ def _background(network: Network) -> PlainDict:
     """The links with most background traffic in the mean, bit/s, of those that entries name; nothing without any."""
     if network.background is None:
         return {}
-    media: dict[tuple[int, int], tuple[int, int]] = {}      # one for half duplex, whose load counts both directions
-    for u, v in network.background.looked_at():
-        media.setdefault((min(u, v), max(u, v)) if network.half_duplex(u, v) else (u, v), (u, v))
-    links = [(network.load_bps(u, v), u, v) for u, v in media.values()]
+    links = [(network.load_bps(u, v), u, v) for u, v in network.background.looked_at()]
     most = sorted(links, key=lambda one: (-one[0], *one[1:]))[:_EXAMPLES]
     return {"background": {"links": len(links), "most": [
         {"link": f"{network.names[u]}->{network.names[v]}", "mean_bps": load,

@@ -95,24 +95,16 @@ def shared_links(run: RunData) -> Figure | None:
     link = (rows["source"] + "→" + rows["destination"]).to_numpy(object)
     moved, names = journeys(run), np.array(run.vertices, dtype=object)
     on = names[moved.columns["u"]] + "→" + names[moved.columns["v"]]
-    both = _half_duplex(run)
     found = {}
     for name in dict.fromkeys(link[good].tolist()):
         mine = good & (link == name)
         there = on == name
-        if both:
-            there |= on == "→".join(reversed(name.split("→")))
         if there.any():
             found[name] = (_rates(begin[mine], until[mine], size[mine], edges), _rates_of(moved.only(there), edges))
     if not found:
         return None
     most = sorted(found, key=lambda name: (-found[name][0].sum(), name))[:_SHARED]
     return _shared(run, {name: found[name] for name in sorted(most, key=_natural)}, edges, len(found))
-
-
-def _half_duplex(run: RunData) -> bool:
-    rules = run.scenario.get("links")
-    return isinstance(rules, list) and any(isinstance(rule, dict) and rule.get("duplex") == "half" for rule in rules)
 
 
 def _rates_of(moved: Span, edges: np.ndarray) -> np.ndarray:

@@ -301,7 +301,7 @@ class _Maker:
 
     def _add_to_link(self, link: tuple[int, int], place: int, fault: LinkDown | LinkUp | LinkSet) -> None:
         if isinstance(fault, LinkUp):
-            self._ups.setdefault(self._medium(link), []).append((fault.at_ns, place))
+            self._ups.setdefault(link, []).append((fault.at_ns, place))
         elif isinstance(fault, LinkDown):
             self._window(link, place, fault, "down", fault.inflight)
         else:
@@ -324,12 +324,7 @@ class _Maker:
     def _window(self, link: tuple[int, int], place: int, fault: LinkDown | LinkSet | NetworkPartition, what: str,
                 value: object, told: object = None) -> None:
         end = NEVER if fault.for_ns is None else fault.at_ns + fault.for_ns
-        self._windows.setdefault(self._medium(link), []).append(_Window(fault.at_ns, end, place, what, value, told))
-
-    def _medium(self, link: tuple[int, int]) -> tuple[int, int]:
-        """The direction that stands for the link: of the two of a half-duplex one always the same."""
-        u, v = link
-        return (v, u) if u > v and self._network.half_duplex(u, v) else link
+        self._windows.setdefault(link, []).append(_Window(fault.at_ns, end, place, what, value, told))
 
     def link_changes(self) -> Iterator[tuple[int, LinkChange]]:
         """(place of the fault, change) of every link, in the order of time."""
@@ -342,12 +337,8 @@ class _Maker:
                     changes = alike[cut] = list(_changes(cut, {}))
             else:
                 changes = list(_changes(cut, self._own(u, v)))
-            # both directions of a shared medium are told: what one has been told already changes nothing
-            directions = [(u, v), (v, u)] if self._network.half_duplex(u, v) else [(u, v)]
             for time, place, what, told in changes:
-                for source, destination in directions:
-                    if self._network.topology.linked(source, destination):
-                        yield place, LinkChange(time, source, destination, what, told)
+                yield place, LinkChange(time, u, v, what, told)
 
     def _cut(self, windows: Sequence[_Window], ups: Sequence[tuple[int, int]]) -> tuple[_Window, ...]:
         """The windows, those of links that are down ended by what brings the link up."""

@@ -486,8 +486,6 @@ class LinkSection(Section):
     # [store_and_forward] The part of a message that must have crossed before it goes on over the next link: all, the
     # first byte (`cut_through`), or the first packet (`packetized`).
     switching: AnySwitching | None = None
-    # [full] `half`: both directions are one medium, which sends one message at a time.
-    duplex: Annotated[str, one_of("full", "half", what="duplex")] | None = None
     # [none] The name of one of the media: a radio cell whose time the link shares with others.
     medium: Text | None = None
 
@@ -498,7 +496,7 @@ def link_rules(links: list[LinkSection], base: Path) -> list[LinkRule]:
                      bandwidth_bps=bandwidth_spec(link.bandwidth, base),
                      outage=outage_spec(link.outage, base), transport=transport_spec(link.transport),
                      **overhead_values(link.overhead), sharing=cast(Any, link.sharing), queue=link.queue,
-                     switching=link.switching, duplex=cast(Any, link.duplex), medium=link.medium) for link in links]
+                     switching=link.switching, medium=link.medium) for link in links]
 
 
 def link_document(rule: LinkRule) -> dict[str, object]:
@@ -508,5 +506,5 @@ def link_document(rule: LinkRule) -> dict[str, object]:
                   outage=outage_document(rule.outage),
                   transport=transport_document(rule.transport),
                   overhead=overhead_document(rule.overhead_bytes, rule.mtu), sharing=rule.sharing,
-                  queue=queue_document(rule.queue), switching=switching_document(rule.switching), duplex=rule.duplex,
+                  queue=queue_document(rule.queue), switching=switching_document(rule.switching),
                   medium=rule.medium)

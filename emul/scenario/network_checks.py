@@ -14,13 +14,13 @@ from emul.base.units import format_duration
 from emul.network import LinkRule, Network, TopologyError, TopologySpec, build, parse_match, realisation
 from emul.network.classes import whole_message_losses
 from emul.network.contactplan import ContactsError
-from emul.network.links.fifo import LinksError
 from emul.network.links.tcp import MSS_BYTES
 from emul.network.mediumoutlook import radio_problems
 from emul.network.models import contacts, latency, outages, radiofiles, traces
 from emul.network.models.background import OnOffRate, Traffic, WalkRate
 from emul.network.models.churn import read_availability
 from emul.network.models.contacts import ContactSpec
+from emul.network.network import LinksError
 from emul.scenario.churn import Availability, Churn
 from emul.scenario.devices import Devices, equipment, unknown_devices, unknown_links, unknown_to
 from emul.scenario.faults import Slow

@@ -13,6 +13,9 @@ Finding = tuple[Path, str, str]         # (path below what is looked at, found, 
 
 MISSING = "missing"                     # found where nothing was written
 
+# keys and words of earlier revisions -> what a file says now
+GONE = {"duplex": "two directions that share time are a medium, `medium: air` with `media: {air: {efficiency: 1}}`"}
+
 
 @dataclass
 class Verdicts:
@@ -81,7 +84,12 @@ def _flow(value: object) -> str:
 
 
 def nearest(found: str, known: Iterable[str]) -> str:
-    """'; did you mean "x"?', or the list of what there is where nothing is near. At most 20 names are listed."""
+    """'; did you mean "x"?', or the list of what there is where nothing is near. At most 20 names are listed.
+
+    Of what is gone: what to say in its place.
+    """
+    if found in GONE:
+        return f" (it is gone): {GONE[found]}"
     known = [str(name) for name in known]
     near = get_close_matches(found[:100], known, n=1) or get_close_matches(found[:100].lower(), known, n=1)
     if near:

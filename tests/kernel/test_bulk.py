@@ -46,7 +46,6 @@ LINKS = {
     "lossy": LinkRule("*", outage=OutageSpec(0.3, per="message")),
     "lossy rounds": LinkRule("*", outage=OutageSpec(0.3, per="round")),
     "shared": LinkRule("*", sharing="maxmin", outage=OutageSpec(0.3, per="message")),
-    "half": LinkRule("*", duplex="half"),
     "arq": LinkRule("*", transport=Arq(), mtu=100, outage=OutageSpec(0.2, per="packet")),
 }
 FAULTS = {

@@ -6,7 +6,7 @@ is the same kernel without lookahead, which takes one step after the other as th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -137,7 +137,6 @@ KINDS: dict[str, list[LinkRule]] = {
     "flows": [SLOW, LinkRule("*", sharing="maxmin")],
     "weighted flows behind a queue": [SLOW, LinkRule("client*->server", sharing="rtt_weighted"),
                                       LinkRule("server->client*", queue=Queue(300))],
-    "half-duplex": [SLOW, LinkRule("*", duplex="half")],
     "packetized": [SLOW, LinkRule("*", switching=Switching("packetized", 100))],
     "drawn latencies": [LinkRule("*", latency_ns=JitterSpec("uniform", 4 * MS, 2 * MS))],
     "out of order": [SLOW, LinkRule("*", latency_ns=JitterSpec("uniform", 4 * MS, 3 * MS, reorder=True))],
@@ -146,9 +145,7 @@ KINDS: dict[str, list[LinkRule]] = {
 
 
 def of_kind(kind: str, rules: tuple[LinkRule, ...]) -> list[LinkRule]:
-    """Half-duplex links are the same in both directions; drawn latencies are everywhere."""
-    if kind == "half-duplex":
-        rules = tuple(replace(one, match=one.match.replace("->", "<->")) for one in rules)
+    """Drawn latencies are everywhere."""
     return [*rules, *KINDS[kind]]
 
 

@@ -86,8 +86,7 @@ def test_a_flow_has_left_when_it_has_arrived() -> None:
     assert left(LinkRule("*", sharing="maxmin"), loads=2) == ([0.6, 1.2], [0.6, 1.2])
 
 
-def test_a_half_duplex_link_and_one_in_packets() -> None:
-    assert left(LinkRule("*", duplex="half"), loads=2) == ([0.5, 1.0], [0.6, 1.1])
+def test_of_a_link_in_packets_the_last_one_counts() -> None:
     assert left(LinkRule("*", switching=Switching("packetized", 1000)), loads=2)[0] == [0.5, 1.0]
 
 
@@ -163,7 +162,7 @@ def test_nothing_under_way_has_left_at_once() -> None:
             node.send(other, load())
             await node.sent(other)
         noted.append(("away", node.now))
-    for rules in ((), (LinkRule("*", sharing="maxmin"),), (LinkRule("*", duplex="half"),)):
+    for rules in ((), (LinkRule("*", sharing="maxmin"),)):
         noted.clear()
         world(client, *rules, faults=(Leave(9_000 * MS, "client1"),))
         assert noted == [("never sent", 0.0), ("to itself", 0.0), ("arrived", 2.0), ("away", 10.0)]
@@ -188,10 +187,8 @@ def test_activities_wait_while_the_role_goes_on() -> None:
             noted.append(("train", node.now))
             node.cancel(started[1])
         await node.sleep(3.0)
-    for rules in ((), (LinkRule("*", duplex="half"),)):
-        noted.clear()
-        world(client, *rules)
-        assert noted == [("first", 0.5), ("train", 0.7)]
+    world(client)
+    assert noted == [("first", 0.5), ("train", 0.7)]
 
 
 def test_a_round_that_is_over_ends_the_wait() -> None:
@@ -274,7 +271,7 @@ async def member(node: Node, p: Any, programs: list[tuple[Do, ...]]) -> None:
 dos = st.builds(Do, st.sampled_from(["send", "send", "sleep", "sent", "sent"]), st.integers(0, 2),
                 st.sampled_from([0, 1, 5, 20]), st.booleans())
 programs = st.lists(st.lists(dos, max_size=6).map(tuple), min_size=1, max_size=3)
-kinds = st.sampled_from([(), (LinkRule("*", sharing="maxmin"),), (LinkRule("*", duplex="half"),),
+kinds = st.sampled_from([(), (LinkRule("*", sharing="maxmin"),),
                          (LinkRule("*", switching=Switching("packetized", 1000)),),
                          (LinkRule("*", queue=Queue(9000)),)])
 faults = st.lists(st.one_of(

@@ -58,8 +58,8 @@ ROLES = {"server": end, "client": chatty}
 
 
 def links(sharing: Any, tcp: TcpStack | None = TcpStack(), *more: LinkRule, outage: Any = None,      # noqa: B008 - frozen
-          latency_ns: int = 5 * MS, rate: Any = RATE, duplex: Any = "full") -> list[LinkRule]:
-    middle = LinkRule("left<->right", bandwidth_bps=rate, outage=outage, duplex=duplex)
+          latency_ns: int = 5 * MS, rate: Any = RATE) -> list[LinkRule]:
+    middle = LinkRule("left<->right", bandwidth_bps=rate, outage=outage)
     every: Any = {"transport": tcp} if tcp is not None else {}
     return [LinkRule("*", latency_ns=latency_ns, bandwidth_bps=2 * RATE, sharing=sharing, **HEADERS, **every), middle,
             *more]
@@ -232,51 +232,6 @@ def test_links_of_a_route_agree_on_all_but_the_buffer() -> None:
 def test_under_a_trace_neither_lookahead_nor_the_order_of_answers_shows(sharing: str, rates: TraceSpec,
                                                                        seed: int) -> None:
     rules = links(sharing, TcpStack(buffer_bytes=30_000), outage=OutageSpec(p=0.02, per="packet"), rate=rates)
-    reference = run(*rules, lookahead=False)
-    assert count(reference, R.DELIVER) == count(reference, R.SEND)
-    ahead = run(*rules)
-    assert [ahead.of(n) for n in range(4)] == [reference.of(n) for n in range(4)]
-    assert run(*rules, pool=Shuffled(2, seed)).digest == ahead.digest
-
-
-# --- half duplex ------------------------------------------------------------------------------------------------------
-
-def both_ways(sharing: Any, duplex: Any, rate: int) -> tuple[int, int]:
-    """Server and client send 200 kB at once over one link: when the second is there, and the wire bytes of both."""
-    async def talk(node: Node, p: Any) -> None:
-        for other in [*node.clients, node.server]:
-            if other != node.id:
-                node.send(other, Block(bytes(200_000)))
-        await node.sleep(60)
-
-    rules = [LinkRule("*", latency_ns=5 * MS, bandwidth_bps=rate, sharing=sharing, duplex=duplex,
-                      transport=TcpStack(), **HEADERS)]
-    world = run_world({"server": talk, "client": talk}, clients=1, links=rules)
-    assert world.invariants.violations == []
-    (_, _, _), (_, _, last) = sorted(ends(world), key=lambda end: end[2])
-    return last, sum(row[7] for row in world.rows if row[0] == R.SEND)
-
-
-@by_sharing
-def test_both_directions_of_a_half_duplex_link_share_its_bandwidth(sharing: str) -> None:
-    full, wire = both_ways(sharing, "full", RATE)
-    half, _ = both_ways(sharing, "half", RATE)
-    alone = 5 * MS + wire * 8e9 / RATE
-    assert alone - 1 <= half < 1.1 * alone
-    assert full < 0.65 * half
-
-
-def test_half_a_bandwidth_each_way_is_a_fair_share_of_a_half_duplex_link() -> None:
-    """Both ends let go the same trains at the same times, so each gets half of what is there."""
-    half, _ = both_ways("connections", "half", RATE)
-    full, _ = both_ways("connections", "full", RATE // 2)
-    assert half == pytest.approx(full, rel=5e-3)
-
-
-@by_sharing
-@pytest.mark.parametrize("seed", [1, 2])
-def test_over_half_duplex_neither_lookahead_nor_the_order_of_answers_shows(sharing: str, seed: int) -> None:
-    rules = links(sharing, TcpStack(buffer_bytes=30_000), outage=OutageSpec(p=0.02, per="packet"), duplex="half")
     reference = run(*rules, lookahead=False)
     assert count(reference, R.DELIVER) == count(reference, R.SEND)
     ahead = run(*rules)

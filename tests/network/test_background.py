@@ -255,18 +255,6 @@ def test_only_links_that_match_are_loaded_and_the_others_are_plain():
     assert type(star(Traffic("t", 0, link="*")).link(0, 1)).__name__ == "Link"
 
 
-def test_both_directions_of_one_medium_count():
-    walk = WalkRate(Fixed(S), UniformLaw(0, M))
-    for sharing in ("fifo", "maxmin"):
-        network = star(Traffic("t", M, link="client1->server"), Traffic("w", walk, link="client1<->server"),
-                       duplex="half", sharing=sharing)
-        for way in (("client1", "server"), ("server", "client1")):
-            network.link(*ends(network, *way))
-        rows = list(network.traffic(10 * S))
-        assert [row[:3] for row in rows] == [("client1", "server", "t"), *[("client1", "server", "w")] * 2]
-        assert rows[1][3:] != rows[2][3:]               # each direction has draws of its own
-
-
 def test_an_added_entry_changes_no_other_draw():
     walk = Traffic("w", WalkRate(Exponential(S), Exponential(M)), link="*")
     alone, beside = star(walk), star(Traffic("first", 3 * M, link="*"), walk)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from emul.base.errors import ScenarioError
-from emul.network import LinkRule, Network, RoleRule, TopologyError, TopologySpec, build
+from emul.network import Arq, LinkRule, Network, RoleRule, TopologyError, TopologySpec, build
 from emul.network.contactplan import ContactsError
 from emul.network.graph import constellation as sky
 from emul.network.graph.constellation import ConstellationSpec, constellation, joined, plan
@@ -209,8 +209,8 @@ def test_links_without_a_rate_or_of_a_kind_that_knows_no_contacts_are_refused(st
     with pytest.raises(ContactsError) as error:
         network(walker(stations), [])
     assert "expected a constant bandwidth, by topology.capacity or a rule of links" in str(error.value)
-    with pytest.raises(ContactsError, match="is half-duplex"):
-        network(walker(stations), [LinkRule("*", bandwidth_bps=10_000_000, duplex="half")])
+    with pytest.raises(ContactsError, match="has a transport"):
+        network(walker(stations), [LinkRule("*", bandwidth_bps=10_000_000, transport=Arq())])
 
 
 # --- files ------------------------------------------------------------------------------------------------------------

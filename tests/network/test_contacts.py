@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emul.base.errors import ScenarioError
-from emul.network import GIVEN_BACK, FullLink, Link, LinkRule, Network, RoleRule, TopologySpec, build
+from emul.network import GIVEN_BACK, Arq, FullLink, Link, LinkRule, Network, RoleRule, TopologySpec, build
 from emul.network.contactplan import ContactsError
 from emul.network.links.features import Queue, Switching
 from emul.network.links.flows import FlowLink, Flows, FlowSharing
@@ -664,10 +664,10 @@ def test_links_that_cannot_have_contacts_are_told_with_their_lines(tmp_path):
                      "0,1,client2,server,8,1", "0,1,client3,server,8,1")
     with pytest.raises(ContactsError) as error:
         network(dataclasses.replace(spec, gap="again"), LinkRule("client2->server", switching=Switching("cut_through")),
-                LinkRule("client3<->server", duplex="half"), clients=3)
+                LinkRule("client3<->server", transport=Arq()), clients=3)
     assert [(one.line, one.found, one.expected.partition(":")[0]) for one in error.value.problems] == [
         (3, '"client9"', "unknown vertex"), (4, "client1 -> client2", "expected a link of the topology"),
-        (5, "client2 -> server", "has switching"), (6, "client3 -> server", "is half-duplex")]
+        (5, "client2 -> server", "has switching"), (6, "client3 -> server", "has a transport")]
 
 
 def test_the_outlook_tells_the_time_through_gaps(tmp_path):

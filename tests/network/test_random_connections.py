@@ -30,10 +30,9 @@ SHARINGS = ("connections", "tcp_fifo")
 
 @dataclass
 class Line:
-    """One direction of a link, its rates over time (0: it stands still), and both directions of a half-duplex one."""
+    """A link and its rates over time (0: it stands still)."""
 
     link: FlowLink
-    medium: int
     steps: list[tuple[int, int]]            # from this ns on, bit/s
     finite: bool
     fates: PacketFates
@@ -99,11 +98,11 @@ def worlds(draw: st.DrawFn, sharing: Any, losses: bool = True, buffers: bool = T
     lines: list[Line] = []
     events: list[tuple[int, str, Any, dict[str, Any]]] = []
     for i in range(draw(st.integers(1, 4))):
-        made, changes = draw(directions(flows, i, stack, losses, buffers, faults))
-        lines += made
+        line, changes = draw(lines_with_changes(flows, i, stack, losses, buffers, faults))
+        lines.append(line)
         events += changes
     ends = [(2 * i, 2 * i + 1) for i in range(draw(st.integers(1, 4)))]
-    routes = {pair: apart(draw(st.permutations(lines)))[:draw(st.integers(1, 4))] for pair in ends}
+    routes = {pair: draw(st.permutations(lines))[:draw(st.integers(1, 4))] for pair in ends}
     messages = draw(st.lists(st.builds(Message, st.one_of(st.just(0), st.integers(0, 400 * MS)), st.sampled_from(ends),
                                        sizes), min_size=1, max_size=7))
     if faults:
@@ -112,15 +111,10 @@ def worlds(draw: st.DrawFn, sharing: Any, losses: bool = True, buffers: bool = T
     return World(flows, lines, routes, sorted(messages, key=lambda message: message.at), events)
 
 
-def apart(lines: Sequence[Line]) -> list[Line]:
-    """One of each medium: no route goes over a link in both directions."""
-    return list({line.medium: line for line in lines}.values())
-
-
 @st.composite
-def directions(draw: st.DrawFn, flows: Flows, i: int, stack: TcpStack, losses: bool, buffers: bool, faults: bool,
-               ) -> tuple[list[Line], list[Any]]:
-    """A link in one direction, or in both that share one medium; and what changes of it in time."""
+def lines_with_changes(draw: st.DrawFn, flows: Flows, i: int, stack: TcpStack, losses: bool, buffers: bool,
+                       faults: bool) -> tuple[Line, list[Any]]:
+    """A link, and what changes of it in time."""
     times = sorted(draw(st.sets(st.integers(1, 600 * MS), max_size=4)))
     steps = [(0, draw(rates)), *((at, draw(st.one_of(st.just(0), rates))) for at in times)]
     if not steps[-1][1]:
@@ -132,15 +126,11 @@ def directions(draw: st.DrawFn, flows: Flows, i: int, stack: TcpStack, losses: b
     number = flows.link(None if profile else rate, profile)
     p = draw(st.sampled_from([0.0, 0.005, 0.05, 0.3])) if losses else 0.0
     buffer = draw(st.sampled_from([None, 0, 1500, 5000, 45_000])) if buffers else None
-    made = []
-    for end in range(draw(st.integers(1, 2))):
-        names = f"{i}{'ab'[end]}", f"{i}{'ba'[end]}"
-        fates = PacketFates(draw(st.integers(0, 9)), *names, NODES)
-        lost = outage(OutageSpec(p=p, per="packet"), 3, *names) if p else None
-        link = FlowLink(flows, number, 0, 1, draw(st.integers(0, 80 * MS)), "profile" if profile else rate, lost,
-                        HEADERS, MSS, replace(stack, buffer_bytes=buffer), fates)
-        made.append(Line(link, number, steps, finite, fates))
-    link = made[0].link
+    names = f"{i}a", f"{i}b"
+    fates = PacketFates(draw(st.integers(0, 9)), *names, NODES)
+    lost = outage(OutageSpec(p=p, per="packet"), 3, *names) if p else None
+    link = FlowLink(flows, number, 0, 1, draw(st.integers(0, 80 * MS)), "profile" if profile else rate, lost,
+                    HEADERS, MSS, replace(stack, buffer_bytes=buffer), fates)
     events: list[Any] = []
     if finite and not traced:                       # the same steps, as faults
         for (_, before), (at, bps) in pairwise(steps):
@@ -149,7 +139,7 @@ def directions(draw: st.DrawFn, flows: Flows, i: int, stack: TcpStack, losses: b
             events.append((at, "change", link, {"bandwidth_bps": bps} if bps else {"down": True, "inflight": "pause"}))
     if faults and draw(st.booleans()):
         events.append((draw(st.integers(0, 500 * MS)), "change", link, {"latency_ns": draw(st.integers(0, 90 * MS))}))
-    return made, events
+    return Line(link, steps, finite, fates), events
 
 
 def messages_of(world: World, ends: tuple[int, int]) -> Iterator[tuple[int, Message]]:
@@ -165,7 +155,7 @@ def test_a_link_without_a_buffer_takes_a_packet_whenever_it_is_idle(sharing: Any
         fates = PacketFates(0, f"{i}a", f"{i}b", NODES)
         link = FlowLink(flows, flows.link(bps), 0, 1, 0, bps, None, HEADERS, MSS, replace(stack, buffer_bytes=buffer),
                         fates)
-        lines.append(Line(link, link.number, [(0, 300_000)], bps is not None, fates))
+        lines.append(Line(link, [(0, 300_000)], bps is not None, fates))
     slow = lines[1].link
     events = [(1, "change", slow, {"down": True, "inflight": "pause"}), (50_339_999, "change", slow, {"down": False}),
               (50_339_999, "change", slow, {"bandwidth_bps": 200_000_000})]
@@ -208,14 +198,14 @@ def test_no_link_carries_more_than_its_rates_allow(sharing: str, data: st.DataOb
     """What came after one time and was there by another fits between them: for every pair of such times and link."""
     world = data.draw(worlds(sharing, buffers=False))
     world.run()
-    for medium in {line.medium: line for line in world.lines if line.finite}.values():
-        users = [(message.at, world.there[i][0], medium.link.wire_bytes(message.size) + world.there[i][2])
+    for line in (line for line in world.lines if line.finite):
+        users = [(message.at, world.there[i][0], line.link.wire_bytes(message.size) + world.there[i][2])
                  for i, message in enumerate(world.messages)
-                 if any(line.medium == medium.medium for line in world.routes[message.ends])]
+                 if line in world.routes[message.ends]]
         for begin in {at for at, _, _ in users}:
             for end in {there for _, there, _ in users}:
                 carried = sum(size for at, there, size in users if at >= begin and there <= end)
-                assert carried * 8e9 <= work(medium.steps, begin, end) * (1 + 1e-9) + 8e9 * 2 * len(users)
+                assert carried * 8e9 <= work(line.steps, begin, end) * (1 + 1e-9) + 8e9 * 2 * len(users)
 
 
 @pytest.mark.parametrize("sharing", SHARINGS)
@@ -258,7 +248,7 @@ def fixed(sharing: Any, seed: int) -> World:
     for i, bps in enumerate((40_000_000 + seed % 7919, 3_000_000 + seed % 1009)):
         fates = PacketFates(1, f"{i}a", f"{i}b", NODES)
         link = FlowLink(flows, flows.link(bps), 0, 1, (5 + seed % 40) * MS, bps, None, HEADERS, MSS, TcpStack(), fates)
-        lines.append(Line(link, link.number, [(0, bps)], True, fates))
+        lines.append(Line(link, [(0, bps)], True, fates))
     routes = {(0, 1): lines if seed % 3 else lines[1:], (2, 3): lines[seed % 2:]}
     messages = [Message(0, (0, 1), 1000 * (seed % 400)), Message(5 * MS, (2, 3), 70_000),
                 Message(20 * MS, (0, 1), 90_000)]

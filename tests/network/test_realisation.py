@@ -99,15 +99,16 @@ def test_a_link_that_carried_nothing_or_draws_nothing_has_no_rows():
 
 
 def test_a_network_tells_the_rows_of_its_links_once_each():
-    rules = [LinkRule("*", latency_ns=LognormalSpec(20 * MS, 0.5), outage=OutageSpec(0.3, "round"), duplex="half")]
+    rules = [LinkRule("*", latency_ns=LognormalSpec(20 * MS, 0.5), outage=OutageSpec(0.3, "round"))]
     network = build(TopologySpec(generator="star", clients=2), rules, 7)
     for u, v in ((0, 1), (1, 0), (2, 0)):
         network.link(u, v).offer(0, "m", 100, 1)
     rows = list(network.realised(END))
     assert [row[:5] for row in rows if row[2] == "lost"] == [
-        ("client1", "server", "lost", 1, None), ("client2", "server", "lost", 1, None)]
+        ("server", "client1", "lost", 1, None), ("client1", "server", "lost", 1, None),
+        ("client2", "server", "lost", 1, None)]
     assert [row[:5] for row in rows if row[2] == "latency_ns"] == [
-        ("client1", "server", "latency_ns", 1, 0), ("client1", "server", "latency_ns", 1, 1),
+        ("server", "client1", "latency_ns", 1, 0), ("client1", "server", "latency_ns", 1, 0),
         ("client2", "server", "latency_ns", 1, 0)]
 
 

@@ -153,16 +153,6 @@ def test_faults_that_overlap_end_with_the_later_one_and_up_ends_them_all() -> No
         (5, True), (15, False), (5, True), (15, False), (5, True), (15, False), (5, True), (15, False)]
 
 
-def test_a_half_duplex_link_is_one_medium_whichever_direction_a_fault_names() -> None:
-    links = [LinkRule("*", latency_ns=10 * MS, bandwidth_bps=RATE, duplex="half")]
-    faults = [LinkDown(100 * MS, "server", "client1", 100 * MS, "pause"),
-              LinkDown(150 * MS, "client1", "server", 250 * MS, "pause")]
-    log, world = deliveries(send_at(0, size=10**6), faults, links=links)
-    assert log == [("client1", 10 * MS + transmission(world) + 300 * MS)]
-    assert [(row[1] // MS, row[4]["down"]) for row in world.rows if row[0] == R.LINK] == [
-        (100, True), (100, True), (400, False), (400, False)]
-
-
 @given(st.lists(st.tuples(st.integers(0, 30), st.none() | st.integers(1, 30), st.integers(1, 9)), max_size=6))
 @settings(max_examples=60)
 def test_of_values_set_at_one_time_the_latest_holds(windows: list[tuple[int, int | None, int]]) -> None:

@@ -1,4 +1,4 @@
-"""`transport`, `queue`, `switching`, `duplex` and `overhead`: what each form means, back to YAML, and garbage."""
+"""`transport`, `queue`, `switching` and `overhead`: what each form means, back to YAML, and garbage."""
 
 from __future__ import annotations
 
@@ -60,19 +60,16 @@ def test_every_form_of_a_switching(text, expected):
     assert rule(f"switching: {text}").switching == expected
 
 
-def test_duplex_and_a_preset():
-    found = rule("duplex: half, overhead: {preset: tc_tcp}")
-    assert (found.duplex, found.overhead_bytes, found.mtu) == ("half", 66, 1448)
+def test_a_preset():
+    found = rule("overhead: {preset: tc_tcp}")
+    assert (found.overhead_bytes, found.mtu) == (66, 1448)
 
 
 @pytest.mark.parametrize(("text", "expected"), [
     ('overhead: {preset: tc_tcp}, transport: {arq: selective_repeat, mtu: 1 kB}',
       "server->client1  transport with packets of 1000 B, overhead of 1448 B: expected the same, or one of them alone"),
     ("sharing: maxmin, queue: 10 packets",
-      "server->client1  queue with sharing maxmin: expected sharing fifo, which alone knows it"),
-    ("duplex: half, latency: 1 ms}, {match: 'client*->server', latency: 2 ms",
-     "server->client1 and client1->server  different latency_ns: expected the same of both directions of a half-duplex "
-     "link: they are one medium")])
+      "server->client1  queue with sharing maxmin: expected sharing fifo, which alone knows it")])
 def test_what_does_not_go_together_is_found_by_check(text, expected):
     with pytest.raises(ScenarioError) as caught:
         scenario.loads(SMALL % text)
@@ -82,14 +79,14 @@ def test_what_does_not_go_together_is_found_by_check(text, expected):
 
 SCALARS = (st.none() | st.booleans() | st.integers(-3, 5000) | st.floats() | st.text(max_size=6)
            | st.sampled_from(["auto", "unlimited", "1 s", "10 kB", "5 packets", "stop_and_wait", "mathis", "reliable",
-                              "packetized", "half", "tc_tcp", "30%", "1e99 s", "9" * 40 + " packets"]))
+                              "packetized", "tc_tcp", "30%", "1e99 s", "9" * 40 + " packets"]))
 KEYS = st.sampled_from(["arq", "rto", "retries", "ack_loss", "mtu", "tcp", "mss", "b", "window", "packetized", "bytes",
                         "preset"])
 VALUES = SCALARS | st.dictionaries(KEYS, SCALARS, max_size=4) | st.lists(SCALARS, max_size=2)
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.dictionaries(st.sampled_from(["transport", "queue", "switching", "duplex", "overhead"]), VALUES, min_size=1))
+@given(st.dictionaries(st.sampled_from(["transport", "queue", "switching", "overhead"]), VALUES, min_size=1))
 def test_garbage_is_a_scenario_error_or_a_scenario_that_survives_being_written(values):
     out = io.StringIO()
     yaml = YAML(typ="safe", pure=True)

@@ -184,8 +184,9 @@ did you mean Mbit/s or MB/s?
      'line 12  links[0].switching.packetized  "0 B"  expected more than 0'),
     ({"links": "[{match: '*', overhead: {preset: ethernet_tcp, mtu: 1 kB}}]"},
      'line 12  links[0].overhead.mtu  "1 kB"  is not used with a preset, which has its own'),
-    ({"links": "[{match: '*', duplex: halb}]"},
-     'line 12  links[0].duplex  "halb"  unknown duplex; did you mean "half"?'),
+    ({"links": "[{match: '*', duplex: half}]"},
+     'line 12  links[0].duplex  "half"  unknown key (it is gone): two directions that share time are a medium, '
+     '`medium: air` with `media: {air: {efficiency: 1}}`'),
     ({"links": "{match: '*'}"}, 'line 12  links  {match: "*"}  expected a list'),
     ({"nodes": "[{match: a, speed: 0}]"}, "line 12  nodes[0].speed  0  expected a positive number"),
     ({"nodes": "[{match: a, speed: .inf}]"}, "line 12  nodes[0].speed  inf  expected a positive number"),

@@ -47,10 +47,8 @@ _FRUITLESS = 100                # looks at background alone, before it is asked 
 
 
 class FlowLink:
-    """The direction from vertex `src` to vertex `dst` of a link that shares its bandwidth. Times in ns, sizes in bytes.
-
-    Half-duplex directions have one `number` in the `Fluid`, full-duplex ones a number each.
-    """
+    """A link from vertex `src` to vertex `dst` that shares its bandwidth, the link `number` of a `Fluid`. Times in ns,
+    sizes in bytes."""
 
     cut = False
 
@@ -88,7 +86,7 @@ class FlowLink:
                  overhead_bytes: int = 0, mtu: int | None = None, tcp: TcpCap | TcpStack | None = None,
                  fates: PacketFates | None = None,
                  load: LinkLoad | None = None, contacts: Contacts | None = None, handovers: Handovers | None = None):
-        self.load = load                        # background traffic; both directions of one medium have the same
+        self.load = load                        # background traffic
         self._flows = flows
         self._medium = flows.medium
         self.number = number
@@ -365,7 +363,7 @@ class Flows:
             self.cross.run(now)
 
     def link(self, bandwidth_bps: float | None, profile: RateProfile | None = None) -> int:
-        """The number of a new link; both directions of a half-duplex one use the same."""
+        """The number of a new link."""
         return self.medium.add_link(bandwidth_bps, profile=profile)
 
     def start(self, now: int, item: object, size_bytes: int, delivered: bool, links: Sequence[FlowLink],

@@ -79,10 +79,7 @@ class Fluid:
     # --- links ------------------------------------------------------------------------------------------------------
 
     def add_link(self, bandwidth_bps: float | None = None, *, profile: RateProfile | None = None) -> int:
-        """A new link, by its number; `bandwidth_bps` None is infinite. With a `profile` that one says the rate.
-
-        Both directions of a half-duplex link are one link here; a full-duplex one is two.
-        """
+        """A new link, by its number; `bandwidth_bps` None is infinite. With a `profile` that one says the rate."""
         index = len(self._links)
         if bandwidth_bps is not None:
             check_bandwidth(index, bandwidth_bps)

@@ -63,13 +63,12 @@ class FullLink(Link):
     key: of the stream that later attempts of a reliable transport draw from.
     load: background traffic, which leaves the rest of the rate.
     cross: background messages, which wait in the queue.
-    half_duplex: both directions are this link.
     """
 
     __slots__ = ("_again", "_contacts", "_cross", "_draw", "_fates", "_flight", "_free", "_given", "_heap", "_key",
                  "_lags", "_limit", "_load", "_outage", "_part_bytes", "_paused", "_profile", "_reorder", "_resent",
-                 "_seq", "_service", "_switching", "_tails", "_transport", "_waiting", "_waits", "cut", "half_duplex",
-                 "returns", "typical_ns")
+                 "_seq", "_service", "_switching", "_tails", "_transport", "_waiting", "_waits", "cut", "returns",
+                 "typical_ns")
 
     def __init__(self, src: int, dst: int, latency: int | Delay | TimedLatency = 0,
                  bandwidth_bps: int | float | None = None, outage: Outage | None = None,
@@ -102,7 +101,6 @@ class FullLink(Link):
         self._set_latency(latency)
         self._set_outage(outage)
         self._set_service()
-        self.half_duplex = False
         self.cut = switching is not None or queue is not None or self._reorder
 
     # --- what it is made of ---

@@ -59,7 +59,6 @@ class Link:
     where things have left by then: the link does not check, to stay cheap.
     """
 
-    half_duplex = False     # true if both directions are this one link
     cut = False             # true if `offer` needs `last` and `tail`, and can bring `next_change` forward
     returns = False         # true if it gives back what a contact cuts
 

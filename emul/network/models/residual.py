@@ -72,7 +72,7 @@ class CarriedTraffic:
 
 
 class LinkLoad:
-    """All background traffic on one link; of a half-duplex link, that of both directions. A `RateCurve`.
+    """All background traffic on one link. A `RateCurve`.
 
     `own` is the link's own rate. A fault changes it with `set_own`; while the link is down nothing is carried.
     """
