@@ -426,7 +426,7 @@ def _one_of(words: tuple[str, ...], kind: object) -> PlainValidator:
 class ContactsRule(Section):
     # [needed] The contact plan: a CSV file, or a file of another tool. A constellation makes the plan instead.
     file: Text | None = None
-    # The format of the file: `csv`, `ion` or `netsatbench`.
+    # The format of the file: `csv` or `ion`.
     format: Annotated[str, _one_of(PLAN_FORMATS, PlanFormat)] = "csv"
     # [10 s] Of a constellation: the time for which a latency is constant. Latencies between satellites stay while
     # they change by less than 0.1 ms.

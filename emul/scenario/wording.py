@@ -14,7 +14,9 @@ Finding = tuple[Path, str, str]         # (path below what is looked at, found, 
 MISSING = "missing"                     # found where nothing was written
 
 # keys and words of earlier revisions -> what a file says now
-GONE = {"duplex": "two directions that share time are a medium, `medium: air` with `media: {air: {efficiency: 1}}`"}
+GONE = {
+    "duplex": "two directions that share time are a medium, `medium: air` with `media: {air: {efficiency: 1}}`",
+}
 
 
 @dataclass

@@ -27,7 +27,7 @@ from emul.base.files import read_text
 from emul.base.units import LARGEST, bandwidth_unit, duration_unit
 from emul.network.models.constellations import ConstellationSpec
 from emul.network.models.latency import LatencyOverTime
-from emul.network.models.planformats import PlanRow, epoch_rows, ion_rows
+from emul.network.models.planformats import PlanRow, ion_rows
 from emul.network.models.profiles import NEVER, WORK_PER_BYTE
 from emul.network.models.traces import digest
 
@@ -37,7 +37,7 @@ GAPS: tuple[str, ...] = get_args(Gap)
 Fate = Gap | Literal["return"]      # of what a contact cuts; "return": as `ContactSpec` says, with routes "earliest"
 Routing = Literal["fixed", "earliest"]
 ROUTINGS: tuple[str, ...] = get_args(Routing)
-PlanFormat = Literal["csv", "ion", "netsatbench"]
+PlanFormat = Literal["csv", "ion"]
 PLAN_FORMATS: tuple[str, ...] = get_args(PlanFormat)
 INFINITE_BPS = 10**18           # stands for an infinite bandwidth that a fault sets within contacts
 _ENOUGH = 20            # problems of one file, before reading it further helps nobody
@@ -250,8 +250,6 @@ def _read(path: Path, stamp: tuple[int, int] | None, form: PlanFormat) -> Plan:
     reading = _PlanReading(path)
     if form == "ion":
         return reading.taken(ion_rows(enumerate(text.splitlines(), 1), reading.wrong))
-    if form == "netsatbench":
-        return reading.taken(epoch_rows(text, reading.wrong))
     return reading.read(text)
 
 

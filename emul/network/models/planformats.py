@@ -1,29 +1,22 @@
-"""Contact plans of other tools, as rows: ION's `a contact` and `a range`, and the epochs of NetSatBench.
+"""Contact plans of ION, as rows: the commands `a contact` and `a range` of an `ionrc` file.
 
-ION (`ionrc`): `a contact +START +STOP FROM TO RATE`, seconds and bytes a second, in one direction; `a range +START
-+STOP FROM TO DELAY`, in seconds of light, in both directions unless the other one has ranges of its own. A contact has
-the latency of the ranges that cover it, and is cut where one ends. A contact or range of a node with itself is passed
-over, and so are other commands of a node's file, those of bpadmin, ltpadmin and others among them.
-
-NetSatBench: one JSON file of epochs, in a list or one after the other, each with a `time` (ISO 8601) and any of
-`links-add`, `links-update` and `links-del`, whose links are of both directions. Times count from the first epoch.
+`a contact +START +STOP FROM TO RATE`, seconds and bytes a second, in one direction; `a range +START +STOP FROM TO
+DELAY`, in seconds of light, in both directions unless the other one has ranges of its own. A contact has the latency
+of the ranges that cover it, and is cut where one ends. A contact or range of a node with itself is passed over, and so
+are other commands of a node's file, those of bpadmin, ltpadmin and others among them.
 """
 
 from __future__ import annotations
 
 import difflib
-import json
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
-from emul.base.plain import PlainDict, PlainMapping
 from emul.base.units import LARGEST
-from emul.network.models.profiles import NEVER
 
 Wrong: TypeAlias = Callable[[int | None, str, str, str], None]      # line, place, found, expected
 
@@ -39,8 +32,6 @@ class PlanRow(NamedTuple):
     rate_bps: int
     latency_ns: int
 
-
-# --- ION ------------------------------------------------------------------------------------------------------------
 
 _CONTACT = "expected a contact +start +end source destination rate, with the rate in bytes a second"
 _RANGE = "expected a range +start +end source destination delay, with the delay in seconds"
@@ -131,157 +122,3 @@ def _ranged(one: _IonLine, ranges: Mapping[tuple[str, str], list[_IonLine]], wro
         yield PlanRow(one.line, one.source, one.destination, at, end, round(8 * one.value),
                       round(known[i].value * 10**9))
         at = end
-
-
-# --- NetSatBench ------------------------------------------------------------------------------------------------------
-
-_RATES = {"bit": 1, "bps": 8}                   # of tc: bits, and bytes, a second
-_PREFIXES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
-_TIMES = {"s": 10**9, "sec": 10**9, "secs": 10**9, "ms": 10**6, "msec": 10**6, "msecs": 10**6, "us": 10**3,
-          "usec": 10**3, "usecs": 10**3, "ns": 1, "": 10**3}
-_LINKS = ("links-del", "links-add", "links-update")        # in the order of their effects at one time
-
-
-class _LinkUp(NamedTuple):
-    """A link since its last change."""
-
-    line: int
-    begin_ns: int
-    rate_bps: int
-    latency_ns: int
-
-
-def epoch_rows(text: str, wrong: Wrong) -> list[PlanRow]:
-    """The contacts of epochs, both ways, in the order of time; `wrong` is told every mistake."""
-    try:
-        epochs = list(_epochs(text))
-    except (ValueError, RecursionError) as error:           # JSONDecodeError, or a number of thousands of digits
-        wrong(getattr(error, "lineno", None), "", getattr(error, "msg", str(error).splitlines()[0][:60]),
-              "expected epochs in JSON, a list of them or one after the other")
-        return []
-    changes = _changes(epochs, _lines(text, "endpoint1"), _lines(text, "time"), wrong)
-    up: dict[tuple[str, str], _LinkUp] = {}
-    rows: list[PlanRow] = []
-
-    def end(ends: tuple[str, str], at: int) -> None:
-        state = up.pop(ends)
-        if at > state.begin_ns:
-            rows.extend(PlanRow(state.line, a, b, state.begin_ns, at, state.rate_bps, state.latency_ns)
-                        for a, b in (ends, ends[::-1]))
-
-    for at, key, line, entry in sorted(changes, key=lambda change: (change[0], _LINKS.index(change[1]))):
-        first, second = str(entry["endpoint1"]), str(entry["endpoint2"])
-        if first == second:
-            continue
-        ends = min(first, second), max(first, second)
-        before = up.get(ends)
-        if (before is None) != (key == "links-add"):
-            there = "not " if before else ""
-            wrong(line, key, f"{first} - {second}", f"expected a link that is {there}there at that time")
-            continue
-        state = None if key == "links-del" else _state(at, line, key, entry, before, wrong)
-        if before is not None:
-            end(ends, at)
-        if state is not None:
-            up[ends] = state
-    for ends in list(up):
-        end(ends, NEVER)
-    return sorted(rows, key=lambda row: row.begin_ns)
-
-
-def _lines(text: str, key: str) -> Iterator[int]:
-    """The lines of a key in a text of JSON, one for each time that it comes."""
-    line, at = 1, 0
-    for found in re.finditer(rf'"{key}"\s*:', text):
-        line += text.count("\n", at, found.start())
-        at = found.start()
-        yield line
-
-
-def _epochs(text: str) -> Iterator[object]:
-    """The epochs of a list, or those that stand one after the other. Raises JSONDecodeError."""
-    decoder, at = json.JSONDecoder(), 0
-    while at < len(text):
-        if text[at].isspace():
-            at += 1
-            continue
-        found, at = decoder.raw_decode(text, at)
-        yield from found if isinstance(found, list) else [found]
-
-
-def _changes(epochs: list[object], links: Iterator[int], begins: Iterator[int], wrong: Wrong,
-             ) -> list[tuple[int, str, int, PlainDict]]:
-    """(time in ns from the first epoch on, key, line, link) of all links of all epochs. links, begins: the lines in
-    which links and epochs name their first end and their time."""
-    found: list[tuple[datetime, str, int, PlainDict]] = []
-    times, line = [], 1
-    for epoch in epochs:
-        said = epoch.get("time") if isinstance(epoch, dict) else None
-        line = line if said is None else next(begins, line)
-        time = _time(said)
-        if time is None:
-            wrong(line, "time", repr(said if isinstance(epoch, dict) else epoch)[:40],
-                  "expected an epoch with a time, such as 2024-06-01T12:02:00Z")
-        else:
-            times.append(time)
-        for key, entries in epoch.items() if isinstance(epoch, dict) else ():
-            for entry in entries if key in _LINKS and isinstance(entries, list) else ():
-                named = isinstance(entry, dict) and "endpoint1" in entry
-                line = next(links, line) if named else line
-                if not named or entry.get("endpoint2") in (None, "") or entry["endpoint1"] in (None, ""):
-                    wrong(line, key, repr(entry)[:40], "expected a link with endpoint1 and endpoint2")
-                elif time is not None:
-                    found.append((time, key, line, entry))
-    if not times:
-        return []
-    first, tick = min(times), timedelta(microseconds=1)
-    return [((time - first) // tick * 1000, key, line, entry) for time, key, line, entry in found]
-
-
-def _time(value: object) -> datetime | None:
-    try:
-        found = datetime.fromisoformat(value) if isinstance(value, str) else None
-    except ValueError:
-        return None
-    return found if found is None or found.tzinfo is not None else found.replace(tzinfo=UTC)
-
-
-def _state(at: int, line: int, key: str, entry: PlainMapping, before: _LinkUp | None,
-           wrong: Wrong) -> _LinkUp | None:
-    """The link from now on; what an update does not say stays. None and a problem where something is wrong."""
-    rate, latency = (None, 0) if before is None else (before.rate_bps, before.latency_ns)
-    before = None if before is None else before._replace(begin_ns=at)
-    if "rate" in entry:
-        rate = _rate(entry["rate"])
-    if "delay" in entry:
-        delay = _delay(entry["delay"])
-        if delay is None:
-            wrong(line, f"{key}.delay", repr(entry["delay"])[:40], 'expected a time as tc has it, such as "5ms"')
-            return before
-        latency = delay
-    if entry.get("loss"):
-        wrong(line, f"{key}.loss", repr(entry["loss"])[:40], "expected 0: a plan has no losses; say outage in links")
-    if rate is None:
-        wrong(line, f"{key}.rate", repr(entry.get("rate"))[:40], 'expected a rate as tc has it, such as "50mbit"')
-        return before
-    return _LinkUp(line, at, rate, latency)
-
-
-def _rate(value: object) -> int | None:
-    """A rate of tc in bit/s."""
-    found = re.fullmatch(r"([0-9.]+)\s*([kmgt]i?)?(bit|bps)?", str(value).strip().lower())
-    number = None if found is None else _number(found[1])
-    if found is None or number is None or (found[2] and not found[3]):
-        return None
-    rate = round(number * _PREFIXES[found[2] or ""] * _RATES[found[3] or "bit"])
-    return rate if 1 <= rate <= LARGEST else None
-
-
-def _delay(value: object) -> int | None:
-    """A time of tc in ns."""
-    found = re.fullmatch(r"([0-9.]+)\s*([a-z]*)", str(value).strip().lower())
-    number = None if found is None else _number(found[1])
-    if found is None or number is None or found[2] not in _TIMES:
-        return None
-    latency = round(number * _TIMES[found[2]])
-    return latency if latency <= LARGEST else None
