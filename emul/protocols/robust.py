@@ -28,48 +28,34 @@ MEAN = "mean"
 async def robust_server(node: Node, written: WrittenChoice, mean: Aggregate | None, *, fraction: float | None = None,
                         deadline_s: float | None = None, finish_at: int | None = None, personal: bool = False,
                         rate: float = 1.0, selection: WrittenChoice | None = None) -> None:
-    """`synchronous_server` that aggregates by the rule `written`, w <- w + rate * A, or as `mean` does."""
+    """`synchronous_server` that aggregates by the rule `written`, w <- w + rate * A, or as `mean` does. A round without
+    updates leaves w."""
     if written == MEAN:
         assert mean is not None
         await synchronous_server(node, mean, fraction=fraction, deadline_s=deadline_s, finish_at=finish_at,
                                  personal=personal, selection=selection)
         return
     rule = robust.choose(written)
-    reference: list[Vector] = []        # of this round
-
-    async def aggregate(model: Vector, updates: dict[int, Update]) -> Vector:
-        return await judged(node, node.state(State(model)), rule, updates, reference, rate)
+    reference: list[Vector] = []        # [g_0]: what the server's own training gives, for a rule that judges by it
 
     async def prepare(model: Vector) -> None:
-        reference[:] = await reference_of(node, rule, model)
+        if rule.rule.reference:
+            reference[:] = [(await node.compute("reference", node.task.local_update, model))[0]]
+            node.offer("reference", reference[0])
+
+    async def aggregate(model: Vector, updates: dict[int, Update]) -> Vector:
+        if not updates:
+            return model
+        s = node.state(State(model))
+        found = await node.compute("aggregate", apply, rule, updates, reference, s.rule, work=len(updates) * model.size)
+        s.rule = found.state
+        clients, weights = sorted(updates), found.weights
+        node.judged(clients, [clients[row] for row in found.kept],
+                    None if weights is None else dict(zip(clients, weights.tolist(), strict=True)))
+        return (model + rate * found.aggregate).astype(np.float32)
 
     await synchronous_server(node, aggregate, fraction=fraction, deadline_s=deadline_s, finish_at=finish_at,
                              prepare=prepare, personal=personal, selection=selection)
-
-
-def rule_of(written: WrittenChoice) -> robust.Chosen | None:
-    """The rule that a scenario has written; None: the scheme's mean."""
-    return None if written == MEAN else robust.choose(written)
-
-
-async def reference_of(node: Node, rule: robust.Chosen | None, model: Vector) -> list[Vector]:
-    """[g_0]: what the server's own training gives, for a rule that judges updates by it; [] for any other."""
-    if rule is None or not rule.rule.reference:
-        return []
-    update, _ = await node.compute("reference", node.task.local_update, model)
-    node.offer("reference", update)
-    return [update]
-
-
-async def judged(node: Node, s: State, rule: robust.Chosen, updates: dict[int, Update], reference: list[Vector],
-                 rate: float = 1.0) -> Vector:
-    """w + rate * A, A the aggregate of the updates by the rule; w if there are none."""
-    if not updates:
-        return s.model
-    found = await node.compute("aggregate", apply, rule, updates, reference, s.rule, work=len(updates) * s.model.size)
-    s.rule = found.state
-    _tell(node, sorted(updates), found)
-    return (s.model + rate * found.aggregate).astype(np.float32)
 
 
 def apply(rule: robust.Chosen, updates: Mapping[int, Update], reference: list[Vector], state: object) -> Aggregation:
@@ -78,12 +64,6 @@ def apply(rule: robust.Chosen, updates: Mapping[int, Update], reference: list[Ve
     given = Given(tuple(clients), np.array([updates[k].samples for k in clients]),
                   reference[0] if reference else None, state)
     return rule([updates[k].delta for k in clients], given)
-
-
-def _tell(node: Node, clients: list[int], found: Aggregation) -> None:
-    kept = [clients[row] for row in found.kept]
-    weights = None if found.weights is None else dict(zip(clients, found.weights.tolist(), strict=True))
-    node.judged(clients, kept, weights)
 
 
 def judging(written: WrittenChoice) -> list[str]:

@@ -10,27 +10,14 @@ of models, which is the same sum.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
-from emul.primitives.selection import choose
 from emul.primitives.written import WrittenChoice
 from emul.protocols import rounds
-from emul.protocols.robust import MEAN, judged, judging, reference_of, rule_of, wrong_rule
-from emul.protocols.rounds import (
-    begin,
-    choose_cohort,
-    finite,
-    gather_updates,
-    receive_model,
-    report_both,
-    send_model,
-    sent_before,
-)
-from emul.protocols.selection import by_plan, tell, telling, wrong_selection
-from emul.protocols.updates import compression, send_update
-from emul.roles import Node, Scheme, World, checks, weighted_mean
-from emul.roles.evaluation import of_all
+from emul.protocols.robust import MEAN, judging, robust_server, wrong_rule
+from emul.protocols.rounds import Update, synchronous_client
+from emul.protocols.selection import by_plan, telling, wrong_selection
+from emul.roles import Node, Scheme, Vector, World, checks, weighted_mean
 from emul.roles.example import example
 
 
@@ -46,35 +33,21 @@ class Params:
 
 
 async def server(node: Node, p: Params) -> None:
-    s, how, rule = begin(node, p.selection), compression(node), rule_of(p.aggregate)
-    async for round_ in node.rounds():
-        with round_:
-            reference = await reference_of(node, rule, s.model)             # [] but for rules that need root data
-            cohort = await choose_cohort(node, s, p.fraction, p.deadline_s)
-            await send_model(node, how, s, cohort)
-            updates = await gather_updates(node, how, s, cohort, p.deadline_s)
-            if rule is None:
-                model = await node.compute("aggregate", weighted_mean, s.model, updates, p.weights)
-            else:
-                model = await judged(node, s, rule, updates, reference)
-            s.model = finite(model)
-            node.report(parameters=s.model, evaluate=partial(of_all, node.task.evaluate) if p.personal else None,
-                        received=len(updates), cohort=len(cohort))
+    async def mean(model: Vector, updates: dict[int, Update]) -> Vector:
+        found: Vector = await node.compute("aggregate", weighted_mean, model, updates, p.weights)
+        return found
+
+    await robust_server(node, p.aggregate, mean, fraction=p.fraction, deadline_s=p.deadline_s, personal=p.personal,
+                        selection=p.selection)
 
 
 async def client(node: Node, p: Params) -> None:
-    how = compression(node)
-    s, selection = sent_before(node, how), None if p.selection is None else choose(p.selection)
-    async for round_ in node.rounds(of=node.server):
-        with round_:
-            model = await receive_model(node, how, s, selection)
-            if model is None:                   # asked, and not selected
-                continue
-            delta, samples = await node.compute("train", node.task.local_update, model, cost_s=node.training_s())
-            if p.personal:
-                report_both(node, model, delta)
-            await tell(node, selection, model)
-            await send_update(node, how, s, delta, samples)
+    async def train(model: Vector) -> tuple[Vector, int]:
+        update: tuple[Vector, int] = await node.compute("train", node.task.local_update, model,
+                                                        cost_s=node.training_s())
+        return update
+
+    await synchronous_client(node, train, personal=p.personal, selection=p.selection)
 
 
 def check(params: Params, world: World) -> list[str]:
