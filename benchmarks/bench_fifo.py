@@ -14,7 +14,7 @@ from typing import Any, Literal
 from benchmarks.common import Figure, Options, main
 from emul.base.streams import key64
 from emul.kernel.calendar import NETWORK, Calendar
-from emul.network import Arq, FullLink, Link, OutageSpec, Queue, Switching, TcpCap
+from emul.network import Arq, FullLink, Link, OutageSpec, Queue, Switching
 from emul.network.models.latency import JitterSpec, latency
 from emul.network.models.loss import Outage, outage
 from emul.network.models.outages import OnOffSpec
@@ -56,7 +56,6 @@ FEATURES: dict[str, Callable[[], Link]] = {
     "packetized": _full(switching=Switching("packetized"), **_PACKETS),
     "stop-and-wait": _full(transport=Arq("stop_and_wait"), outage=_lossy(), latency=1_000),
     "selective repeat": _full(transport=Arq(), outage=_lossy(0.01, "packet"), latency=1_000, **_PACKETS),
-    "tcp": _full(transport=TcpCap("mathis"), outage=_lossy(0.0001, "packet")),
 }
 
 

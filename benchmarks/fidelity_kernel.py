@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import Figure, Options, main
+from benchmarks.tcp_formulas import mathis_bps, pftk_bps
 from emul.base.streams import generator
 from emul.network import FlowLink, Fluid, Link, LinkRule, OutageSpec, TopologySpec, build
-from emul.network.links.tcp import mathis_bps, pftk_bps
 from emul.network.models.background import Traffic
 from emul.network.models.loss import outage
 from emul.network.models.outages import GilbertSpec

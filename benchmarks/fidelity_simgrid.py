@@ -1,9 +1,9 @@
-"""Fluid sharing against SimGrid (CM02, no cross-traffic, gamma 0): 150 random networks, every completion.
+"""Fluid sharing against SimGrid (CM02, no cross-traffic, gamma 0): 100 random networks, every completion.
 
-Three families of 50: max-min (all flows of a network have one latency, on a link of their own, since CM02 weighs flows
-by 1/latency), weighted (links have latencies of their own), and max-min with links that change their bandwidth. Flow
-caps are one-flow links in SimGrid. Needs SimGrid's Python binding (Debian: python3-simgrid) in /usr/bin/python3 or
-the interpreter that EMUL_SIMGRID_PYTHON names, and says so where it is missing.
+Two families of 50: links that stay, and links that change their bandwidth. All flows of a network have one latency, on
+a link of their own, since CM02 weighs flows by 1/latency. Flow caps are one-flow links in SimGrid. Needs SimGrid's
+Python binding (Debian: python3-simgrid) in /usr/bin/python3 or the interpreter that EMUL_SIMGRID_PYTHON names, and says
+so where it is missing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.common import Figure, Options, main
 from emul.base.streams import generator
-from emul.network.links.fluid import Fluid, Sharing
+from emul.network.links.fluid import Fluid
 
 PEER = Path(__file__).with_name("fidelity_simgrid_peer.py")
 PYTHON = os.environ.get("EMUL_SIMGRID_PYTHON", "/usr/bin/python3")
@@ -31,10 +31,9 @@ US = 1000                           # starts and latencies are whole us: exact i
 
 @dataclass(frozen=True)
 class Network:
-    """Times in us. flows: start, bytes, route, latency of its own link (0: has none), cap in bit/s."""
+    """Times in us. flows: start, bytes, route, latency of its own link, cap in bit/s."""
 
-    sharing: Sharing
-    links: list[tuple[int, int]]                                    # bit/s, latency
+    links: list[int]                                                # bit/s
     flows: list[tuple[int, int, list[int], int, int | None]]
     changes: list[tuple[int, int, int]]                             # time, link, bit/s
 
@@ -42,30 +41,27 @@ class Network:
 def draw(family: str, index: int) -> Network:
     """2 to 24 links of 1 to 100 Mbit/s, 3 to 60 flows of 10 kB to 20 MB over 1 to 5 of them within 10 s."""
     rng = generator(1, "fidelity/simgrid", family, index)
-    weighted = family == "weighted"
-    links = [(int(10 ** rng.uniform(6, 8)), int(rng.integers(1, 50_000)) if weighted else 0)
-             for _ in range(rng.integers(2, 25))]
+    links = [int(10 ** rng.uniform(6, 8)) for _ in range(rng.integers(2, 25))]
     latency = int(rng.integers(0, 50_000))
     flows = []
     for _ in range(rng.integers(3, 61)):
         route = rng.choice(len(links), size=min(len(links), int(rng.integers(1, 6))), replace=False).tolist()
         cap = int(10 ** rng.uniform(5.5, 7.5)) if rng.random() < 0.3 else None
         flows.append((int(rng.integers(0, 10_000_000)), int(10 ** rng.uniform(4, 7.3)), route,
-                      0 if weighted else latency, cap))
+                      latency, cap))
     changes = [(int(rng.integers(0, 60_000_000)), int(rng.integers(len(links))), int(10 ** rng.uniform(6, 8)))
                for _ in range(20 if family == "changing" else 0)]
-    return Network("rtt_weighted" if weighted else "maxmin", links, flows, sorted(changes))
+    return Network(links, flows, sorted(changes))
 
 
 def ours(network: Network) -> np.ndarray:
     """(flows,) completion times in seconds, before they are rounded to ns."""
-    fluid = Fluid(network.sharing)
-    for bps, _ in network.links:
+    fluid = Fluid()
+    for bps in network.links:
         fluid.add_link(bps)
     events: list[tuple[int, int, Any]] = [(at * US, -1, (link, bps)) for at, link, bps in network.changes]
     for i, (start, size, route, latency, cap) in enumerate(network.flows):
-        way = latency + sum(network.links[j][1] for j in route)
-        events.append(((start + way) * US, i, (size, route, way, cap)))
+        events.append(((start + latency) * US, i, (size, route, cap)))
     ends = np.zeros(len(network.flows))
 
     def take(now_ns: int) -> None:
@@ -78,8 +74,8 @@ def ours(network: Network) -> np.ndarray:
         if i < 0:
             fluid.change(now_ns, *what)
         else:
-            size, route, way, cap = what
-            fluid.start(now_ns, i, size, route, rtt_ns=2 * way * US, cap_bps=cap)
+            size, route, cap = what
+            fluid.start(now_ns, i, size, route, cap_bps=cap)
     while (due := fluid.next_change()) is not None:
         take(due)
     return ends
@@ -87,7 +83,7 @@ def ours(network: Network) -> np.ndarray:
 
 def theirs(network: Network) -> np.ndarray:
     """(flows,) completion times in seconds as SimGrid has them."""
-    links = [(bps, latency / 1e6) for bps, latency in network.links]
+    links = [(bps, 0.0) for bps in network.links]
     flows = []
     for start, size, route, latency, cap in network.flows:
         way = list(route)
@@ -108,7 +104,7 @@ def theirs(network: Network) -> np.ndarray:
 
 def simgrid(options: Options) -> Iterable[Figure]:
     """The largest and the median relative error of all completions of each family."""
-    for family in ("maxmin", "weighted", "changing"):
+    for family in ("maxmin", "changing"):
         errors = []
         for index in range(NETWORKS):
             network = draw(family, index)

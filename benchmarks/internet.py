@@ -30,6 +30,7 @@ from benchmarks import document
 from benchmarks.common import ROOT
 from benchmarks.document import replaced
 from benchmarks.finished import again, curve, markdown, swept
+from benchmarks.tcp_formulas import pftk_bps
 from emul.study.done import AGAIN
 
 # --- closed forms -----------------------------------------------------------------------------------------------------
@@ -193,8 +194,7 @@ PANELS = {                              # name -> (size, latency of a link in ms
 class Trouble:
     """Trouble in the network of a timed run, beside its bandwidth."""
 
-    links: str = ""                     # values of all links, after those of bandwidth and latency
-    lossy: str = ""                     # the same of uplinks alone
+    most_mbps: float = math.inf         # that an uplink has
     nodes: str = ""                     # of the workers
     faults: str = ""
     slow: bool = False                  # one uplink has a tenth of the bandwidth
@@ -217,10 +217,10 @@ SURVIVE_10 = {"sparseloco_10": ("sparseloco", 10, 3 / 136), "noloco_10": ("noloc
 FEWER = (200, 1000, 5000, 10_000)       # uplinks with churn, whose runs take longer
 
 
-def _lost(share: str) -> Trouble:
-    """A connection of TCP is no faster than the formula of Padhye et al. says."""
-    return Trouble("sharing: maxmin, transport: {tcp: pftk}", f"outage: {{model: bernoulli, p: {share}, per: packet}}",
-                   labels=STEADY)
+def _lost(share: float) -> Trouble:
+    """An uplink that loses so many packets is no faster than the formula of Padhye et al. says of a connection of TCP,
+    with round trips over it of 10 ms."""
+    return Trouble(most_mbps=pftk_bps(10_000_000, share) / 1e6, labels=STEADY)
 
 
 def _churn(scale: str) -> Trouble:
@@ -232,7 +232,7 @@ def _churn(scale: str) -> Trouble:
 
 TROUBLES = {
     "one uplink a tenth": Trouble(slow=True, labels=("async_10",)),         # the rows `time` have the others
-    "packets lost, 0.01 %": _lost("0.0001"), "packets lost, 1 %": _lost("0.01"),
+    "packets lost, 0.01 %": _lost(0.0001), "packets lost, 1 %": _lost(0.01),
     "steps vary, sigma 0.3": Trouble(nodes=", jitter: 0.3", labels=STEADY),
     "nobody leaves": Trouble(labels=tuple(SURVIVORS), survives=True, uplinks=FEWER),
     "churn, 4 h": _churn("2 h"), "churn, 1 h": _churn("30 min"),
@@ -295,15 +295,14 @@ def troubled(label: str, name: str, mbps: int) -> list[str]:
     """The edits of a run that times rounds in a network where something goes wrong."""
     trouble = TROUBLES[name]
     edits = timing("ddp", TROUBLED, mbps, 2.5, trouble.slow)
-    rule = f'match: "*", latency: 2500 us, bandwidth: {mbps} Mbit/s, switching: cut_through'
     entry = surviving(label, mbps) if trouble.survives else ENTRIES[label].scheme
     rounds = ROUNDS.get(label, TIMED * CLIENTS if label.startswith("async") else TIMED)
     edits[0] = f"schemes=[{{{entry}, label: {label}}}]"
     edits[1] = "stop={virtual_time: 24 h}" if trouble.day else f"stop={{rounds: {rounds}}}"
-    if trouble.links:
+    if trouble.most_mbps < mbps:
         of = next(i for i, edit in enumerate(edits) if edit.startswith("links="))
-        shared = rule.replace("switching: cut_through", trouble.links)
-        edits[of] = f'links=[{{{shared}}}, {{match: "client*->server", {trouble.lossy}}}]'
+        edits[of] = edits[of].removesuffix("]") + (
+            f', {{match: "client*->server", bandwidth: {trouble.most_mbps:.4g} Mbit/s}}]')
     edits = [edit.replace("}]", f"{trouble.nodes}}}]") if edit.startswith("nodes=") else edit for edit in edits]
     return edits + ([f"faults={trouble.faults}"] if trouble.faults else [])
 

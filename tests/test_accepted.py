@@ -47,7 +47,7 @@ LINK = {
     "latency": one("20 ms", 0, {"mean": "20 ms", "jitter": "5 ms"}, "1 h"),
     "bandwidth": one("20 Mbit/s", "infinite", "1 bit/s"),
     "outage": OUTAGES, "overhead": one({"preset": "ipv4_tcp"}, {"bytes": 28, "mtu": "1472 B"}),
-    "transport": one("datagram", "reliable", {"tcp": {}}, {"tcp": "mathis"}),
+    "transport": one("datagram", "reliable", {"tcp": {}}),
     "sharing": one("fifo", "maxmin", "connections", "tcp_fifo"), "queue": one("unlimited", {"packets": 10}),
     "switching": one("store_and_forward", "cut_through", {"packetized": "1 kB"}), "medium": one("cell")}
 SECTIONS: dict[str, Callable[[random.Random], Any]] = {

@@ -219,11 +219,6 @@ def test_what_is_wrong_with_an_entry(folder, written, said):
     assert said in str(error.value)
 
 
-def test_a_formula_of_tcp_knows_no_background(folder):
-    with pytest.raises(ScenarioError, match="a formula of TCP, which knows no background traffic"):
-        scenario(folder, "links[0].transport={tcp: mathis}", entry("1 Mbit/s"))
-
-
 @pytest.mark.parametrize("rate", [
     *LAWS.values(), "{walk: {every: {exponential: 1 s}, law: {poisson: {mean: 2 Mbit/s}}}}",
     "{walk: {every: {lognormal: {median: 1 s, sigma: 1}}, law: {uniform: [0, 1 Mbit/s]}}}",

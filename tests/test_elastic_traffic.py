@@ -149,9 +149,7 @@ def test_messages_beyond_a_link_warn(folder):
      "has no bandwidth that greedy flows could share"),
     ("{flow: 'client1->client2', " + MESSAGES + "}",
      ["links=[{match: '*', bandwidth: 4 Mbit/s}, {match: 'client1->server', sharing: maxmin}]"],
-     "the route from client1 to client2 has links that share their bandwidth and links that do not"),
-    ("{flow: 'client1->client2', " + MESSAGES + "}",
-     ["links[0].transport={tcp: mathis}"], "a formula of TCP, which knows no background traffic")])
+     "the route from client1 to client2 has links that share their bandwidth and links that do not")])
 def test_what_does_not_go_together(folder, written, sets, said):
     with pytest.raises(ScenarioError) as error:
         scenario(folder, *sets, f"traffic=[{written}]")

@@ -41,13 +41,13 @@ FIFO = """
   - {match: "server*->client2", queue: 20 packets}
   - {match: "server*->client3", latency: {distribution: normal, mean: 20 ms, jitter: 3 ms}}
   - {match: "server*->client3", transport: {arq: stop_and_wait}}
-  - {match: "server*->client4", transport: {tcp: mathis}, outage: {model: bernoulli, p: 0.01, per: packet}}
+  - {match: "server*->client4", transport: reliable, outage: {model: bernoulli, p: 0.01, per: packet}}
   - {match: "client4<->client5", outage: none, switching: store_and_forward}
 """
 FLOWS = """
   - {match: "*", sharing: SHARING, outage: {model: bernoulli, p: 0.1, per: slot, slot: 25 ms}}
   - {match: "client1->*", latency: {distribution: uniform, mean: 10 ms, jitter: 5 ms}}
-  - {match: "client3->*", outage: {model: bernoulli, p: 0.02, per: packet}, transport: {tcp: pftk}}
+  - {match: "client3->*", outage: {model: bernoulli, p: 0.02, per: packet}}
   - {match: "client4->*", outage: {model: on_off, up: 100 ms, down: 30 ms}}
   - {match: "client5->*", sharing: fifo, outage: {model: bernoulli, p: 0.2, per: round}}
 """
@@ -61,7 +61,7 @@ FAULTS = """
   - group: {match: "client[1-2]", every: {exponential: 500 ms}, down: {lognormal: {median: 30 ms, sigma: 0.5}}, p: 0.7}
 """
 FEW_MESSAGES = {"async_diloco", "fedasync", "fedat", "fedbuff", "noloco"}          # in a round
-NETWORKS = {"fifo": FIFO, **{sharing: FLOWS.replace("SHARING", sharing) for sharing in ("maxmin", "rtt_weighted")}}
+NETWORKS = {"fifo": FIFO, "maxmin": FLOWS.replace("SHARING", "maxmin")}
 
 
 def written(scheme: str, network: str) -> str:

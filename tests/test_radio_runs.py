@@ -60,7 +60,6 @@ def roaming(folder: Path, *sets: str) -> Scenario:
 CASES = {"airtime": [STILL], "throughput": [STILL, "media.cafe.fair=throughput"], "radio": [RADIO],
          "outage": [STILL, "links[0].outage={model: bernoulli, p: 0.3}"],
          "connections": [STILL, "links[0].sharing=connections"],
-         "rtt": [STILL, "links[0].sharing=rtt_weighted"],
          "traffic": [RADIO, "traffic=[{link: 'client1->ap', rate: {on_off: {rate: 4 Mbit/s, on: {exponential: 3 ms}, "
                      "off: 2 ms}}}, {flow: 'client2->server', messages: {every: {exponential: 5 ms}, size: 2 kB}}]"],
          "faults": [RADIO, "faults=[{at: 4 ms, link: client1->ap, down: true, for: 9 ms, inflight: pause}, {at: 3 ms, "
@@ -200,7 +199,7 @@ def test_a_trace_of_none_of_the_nodes_is_an_error(tmp_path):
     (["media={cafe: {efficiency: {0: 1}}}"], "media.cafe.efficiency", "expected a share of time in (0, 1]"),
     (["media={cafe: {efficiency: 1.5}}"], "media.cafe.efficiency", "expected a share of time in (0, 1]"),
     (["media={cafe: {efficiency: 1, fair: no}}"], "media.cafe.fair", "throughput, airtime"),
-    (["links[1].sharing=fifo"], "links", "expected sharing maxmin, rtt_weighted or connections"),
+    (["links[1].sharing=fifo"], "links", "expected sharing maxmin or connections"),
     (["links[1].transport=reliable"], "links", "expected transport: datagram"),
     (["links[1].bandwidth=infinite"], "links", "the rate at which the link sends in its time"),
     ([RADIO, "radio.rates={power: 1 dBm}"], "radio.rates", "expected one of table, file"),

@@ -103,29 +103,21 @@ class Model:
 
     sharing: str = "connections"
     switching: str = "store_and_forward"
-    tcp: str = ""                       # a formula of `transport: {tcp: ...}`, or its windows: `cubic`
+    tcp: str = ""                       # the congestion control of windows: `cubic`; "": without windows
     lost: bool = False                  # with the packets that the relay has dropped, in place of draws
-    simgrid: bool = False               # factors of SimGrid's model LV08 in place of headers
 
     @property
     def name(self) -> str:
         parts = [self.sharing, "packetized" if self.switching != "store_and_forward" else "", self.tcp,
-                 "replayed" if self.lost else "", "lv08" if self.simgrid else ""]
+                 "replayed" if self.lost else ""]
         return " ".join(part for part in parts if part)
-
-    @property
-    def windows(self) -> bool:
-        """True if connections have windows."""
-        return self.tcp in ("cubic", "reno")
 
     @property
     def written(self) -> str:
         """As a scenario has it."""
-        transport = f"{{congestion: {self.tcp}}}" if self.windows else self.tcp
         keys = [f"sharing: {self.sharing}", "switching: packetized" if self.switching != "store_and_forward" else "",
-                f"transport: {{tcp: {transport}}}" if self.tcp else ""]
-        return (", ".join(f"`{key}`" for key in keys if key) + ", the losses that happened" * self.lost
-                + ", SimGrid's LV08" * self.simgrid)
+                f"transport: {{tcp: {{congestion: {self.tcp}}}}}" if self.tcp else ""]
+        return ", ".join(f"`{key}`" for key in keys if key) + ", the losses that happened" * self.lost
 
 
 @dataclass(frozen=True)
@@ -172,24 +164,17 @@ class Case:
         return {"server": [0], **({"edge": list(self.edges)} if self.edges else {}), "client": clients}
 
     def tells_apart(self, model: Model) -> Model:
-        """The simplest model that is this one here: no formula caps a flow without loss, without latency all RTTs are
-        one, and windows of connections know whether a link is fair."""
-        sharing, tcp = model.sharing, model.tcp
-        if sharing == "rtt_weighted" and not self.net.delay_ms:
-            sharing = "maxmin"
-        if model.windows:
+        """The simplest model that is this one here: windows of connections know whether a link is fair."""
+        sharing = model.sharing
+        if model.tcp:
             sharing = "tcp_fifo" if self.net.discipline == "tbf" else "connections"
-        elif not self.net.loss:
-            tcp = ""
-        return replace(model, sharing=sharing, tcp=tcp, lost=model.lost and bool(self.net.loss))
+        return replace(model, sharing=sharing, lost=model.lost and bool(self.net.loss))
 
 
 TCP, REPLAYED = Model(tcp="cubic"), Model(tcp="cubic", lost=True)
-FLUID, PLAIN = Model(tcp="mathis"), Model()         # without windows
+PLAIN = Model()                     # without windows
 BEST = TCP                          # what docs/fidelity.md recommends
-MODELS = (REPLAYED, TCP, FLUID, PLAIN, Model("maxmin"), Model("rtt_weighted", simgrid=True),
-          Model("fifo", "packetized"))
-LV08_BANDWIDTH, LV08_LATENCY = 0.97, 13.01          # of SimGrid's default network model
+MODELS = (REPLAYED, TCP, PLAIN, Model("maxmin"), Model("fifo", "packetized"))
 
 
 def vertex_name(i: int) -> str:
@@ -230,26 +215,22 @@ def _links(case: Case, model: Model) -> list[str]:
     net = case.net
     switching = model.switching if model.switching == "store_and_forward" else "packetized"
     head = HEADERS[net.device]
-    if model.windows and case.peers and net.kernel.acks:
+    if model.tcp and case.peers and net.kernel.acks:
         head += ACKS[net.device]            # as much is received as is sent: acknowledgements take their share
-    packets = "" if model.simgrid else f", overhead: {{bytes: {head}, mtu: 1448 B}}"
-    common = f"sharing: {model.sharing}, switching: {switching}{packets}"
-    if model.windows:
+    common = f"sharing: {model.sharing}, switching: {switching}, overhead: {{bytes: {head}, mtu: 1448 B}}"
+    if model.tcp:
         held = net.buffer if net.discipline == "tbf" else net.queue * FRAME
         common += f", transport: {{tcp: {{congestion: {model.tcp}, buffer: {held} B{_switched(net.kernel)}}}}}"
-    elif model.tcp:
-        common += f", transport: {{tcp: {model.tcp}}}"
     elif net.loss and model.sharing == "fifo":
         common += ", transport: reliable"
-    heeds = model.tcp or model.sharing == "fifo"        # flows without a formula have no way to send again
-    faster, later = (LV08_BANDWIDTH, LV08_LATENCY) if model.simgrid else (1.0, 1.0)
+    heeds = model.tcp or model.sharing == "fifo"        # flows without windows have no way to send again
     links = [f'{{match: "*", {common}}}']
     for i in range(net.vertices):
         lossy = f", outage: {{model: bernoulli, p: {net.loss:g}, per: packet}}" if loses(net, i) and heeds else ""
-        late = f", latency: {(net.delay_ms[i] if net.delay_ms else 0) * later:g} ms"
+        late = f", latency: {(net.delay_ms[i] if net.delay_ms else 0):g} ms"
         one, other = vertex_name(i), vertex_name(net.over(i))
-        links += [f'{{match: "{one}->{other}", bandwidth: {net.up_mbit[i] * faster:g} Mbit/s{late}{lossy}}}',
-                  f'{{match: "{other}->{one}", bandwidth: {net.down_mbit[i] * faster:g} Mbit/s{late}}}']
+        links += [f'{{match: "{one}->{other}", bandwidth: {net.up_mbit[i]:g} Mbit/s{late}{lossy}}}',
+                  f'{{match: "{other}->{one}", bandwidth: {net.down_mbit[i]:g} Mbit/s{late}}}']
     return links
 
 

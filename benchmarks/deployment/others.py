@@ -17,11 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from benchmarks.deployment.cases import LV08_BANDWIDTH, LV08_LATENCY, Case, Net, training_s
+from benchmarks.deployment.cases import Case, Net, training_s
 
 MODEL_BYTES = 400_000
 BUFFERED = 3                        # K of FedBuff, as deployed
 EDGE_ROUNDS = 2
+LV08_BANDWIDTH, LV08_LATENCY = 0.97, 13.01          # of SimGrid's default network model
 Transfer = Callable[[int, int, float], float]       # source, target, bytes -> seconds
 
 

@@ -128,7 +128,7 @@ def of_models(case: Case, costs: Costs, models: Sequence[Model]) -> list[Predict
 def _emulated(case: Case, costs: Costs, model: Model) -> tuple[list[list[float]], str]:
     """Seconds of each round for each seed, and the fingerprint of the scenario of the first."""
     found = [runs.predict(case, costs, model, 7 + seed)
-             for seed in range(SEEDS if case.asynchronous or (case.drawn and model.windows) else 1)]
+             for seed in range(SEEDS if case.asynchronous or (case.drawn and model.tcp) else 1)]
     rounds = [compare.round_times(rows, runs.deciders_of(case)) for rows, _ in found]
     return [[round(seconds, 6) for seconds in seed] for seed in rounds], found[0][1]
 

@@ -234,11 +234,8 @@ def start_flow(kernel: Kernel, time: int, copy: Copy, delivered: bool, ends: lis
     if flows is None:
         flows = kernel.flows = Pipe(kernel.network.flows, None, -1, 0, FLOW)
     source, target = kernel.nodes[copy.source], kernel.nodes[copy.target]
-    again = kernel.network.flows.start(time, copy, copy.size, delivered, [pipe.link for pipe, _ in ends],
-                                     kernel.latency(source, target), (source.vertex, target.vertex), copy.round)
-    if again:
-        for pipe, _ in ends:
-            kernel.log((rows.RESENT, time, copy.source, copy.seq, again, pipe.src, pipe.dst))
+    kernel.network.flows.start(time, copy, copy.size, delivered, [pipe.link for pipe, _ in ends],
+                               kernel.latency(source, target), (source.vertex, target.vertex), copy.round)
     look_again(kernel, flows)
 
 

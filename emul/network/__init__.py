@@ -18,7 +18,7 @@ from emul.network.links.flows import FlowLink
 from emul.network.links.fluid import Fluid
 from emul.network.links.full_link import FullLink
 from emul.network.links.link import GIVEN_BACK, HERE, Link, Tail
-from emul.network.links.transport import Arq, TcpCap
+from emul.network.links.transport import Arq
 from emul.network.models.loss import lost_at
 from emul.network.models.outages import OutageSpec
 from emul.network.models.profiles import NEVER
@@ -49,7 +49,6 @@ __all__ = [
     "RoleRule",
     "Switching",
     "Tail",
-    "TcpCap",
     "TcpStack",
     "TopologyError",
     "TopologySpec",

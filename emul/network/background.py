@@ -11,7 +11,6 @@ from emul.base.names import listed
 from emul.base.units import format_bandwidth
 from emul.network.graph.earliest import EarliestRoutes
 from emul.network.graph.topology import Topology
-from emul.network.links.transport import TcpCap
 from emul.network.models.background import Traffic, is_nothing, mean_bps, rate_curve
 from emul.network.models.contacts import Contacts
 from emul.network.models.radio import Radio
@@ -167,13 +166,8 @@ class Background:
                 continue
             if not crossed:
                 found.append((number, "matches no link" if entry.flow is None else "matches no two vertices"))
-            capped = next((ends for ends in crossed
-                           if isinstance(self._network.parameters(*ends).transport, TcpCap)), None)
             planned = next((ends for ends in crossed if self._network.contacts(*ends) is not None), None)
-            if capped is not None:
-                found.append((number, f"{self._name(*capped)} has a formula of TCP, which knows no background traffic: "
-                              "expected connections of TCP, or datagrams"))
-            elif planned is not None and (entry.elastic or entry.flow is not None):
+            if planned is not None and (entry.elastic or entry.flow is not None):
                 found.append((number, f"{self._name(*planned)} transmits only within its contacts: expected an entry "
                               "with link and rate there"))
             elif entry.flow is not None and self._network.earliest is not None:

@@ -36,11 +36,11 @@ from emul.network.links.flows import FlowLink, Flows, Handovers, refuse_mixture
 from emul.network.links.full_link import FullLink
 from emul.network.links.link import Link
 from emul.network.links.shares import RateProfile
-from emul.network.links.transport import Arq, TcpCap
+from emul.network.links.transport import Arq
 from emul.network.models.background import Traffic
 from emul.network.models.contacts import Contacts, ContactSpec
 from emul.network.models.latency import LatencyOverTime, latency, least_ns, typical_ns
-from emul.network.models.loss import Outage, Timed, outage
+from emul.network.models.loss import Outage, outage
 from emul.network.models.media import MediumSpec
 from emul.network.models.packetfates import PacketFates
 from emul.network.models.profiles import NEVER, VaryingRate
@@ -384,7 +384,7 @@ class Network:
             fates = PacketFates(self._seed, self.names[u], self.names[v], self.names, self._realisation)
         return FlowLink(self._flows, number, u, v, delay if there is None else there,
                         rate if profile is None else "profile", lost,
-                        p.overhead_bytes, p.mtu, tcp if isinstance(tcp, (TcpStack, TcpCap)) else None, fates,
+                        p.overhead_bytes, p.mtu, tcp if isinstance(tcp, TcpStack) else None, fates,
                         load, there, self._handovers(u, v))
 
     def _handovers(self, u: int, v: int) -> Handovers | None:
@@ -443,7 +443,7 @@ class Network:
         profile = rate.service() if isinstance(rate, TraceSpec) else None
         plain: Any = rate if profile is None else None
         number = flows.link(plain, profile)
-        tcp = p.transport if isinstance(p.transport, (TcpStack, TcpCap)) else None
+        tcp = p.transport if isinstance(p.transport, TcpStack) else None
         return FlowLink(flows, number, u, v, typical_ns(p.latency_ns), plain if profile is None else "profile", None,
                         p.overhead_bytes, p.mtu, tcp)
 
@@ -612,8 +612,6 @@ class Network:
 
 def _transport_draws(p: LinkParameters, lost: Outage | None) -> bool:
     """True if the fates of a link are not those of its outage, but its transport's: nothing to record or replay."""
-    if isinstance(p.transport, TcpCap):
-        return not isinstance(lost, Timed)          # its pauses are the outage's own
     return isinstance(p.transport, (Arq, TcpStack)) and by_packet(lost)
 
 

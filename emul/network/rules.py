@@ -24,7 +24,7 @@ from emul.base.plain import is_count
 from emul.network.links.connections import TcpStack
 from emul.network.links.features import Queue, Switching
 from emul.network.links.link import bandwidth_problem, latency_problem
-from emul.network.links.transport import Arq, TcpCap
+from emul.network.links.transport import Arq
 from emul.network.models import latency, outages, traces
 from emul.network.models.latency import LatencySpec
 from emul.network.models.outages import AnyOutage
@@ -33,9 +33,9 @@ from emul.network.models.traces import TraceSpec
 MATCH_EXPECTED = 'expected "src->dst", "a<->b" or "*", each side a name or a pattern like "client*"'
 
 
-SharingMode = Literal["fifo", "maxmin", "rtt_weighted", "connections", "tcp_fifo"]
+SharingMode = Literal["fifo", "maxmin", "connections", "tcp_fifo"]
 WINDOWED = ("connections", "tcp_fifo")          # modes of sharing with connections of TCP
-Transport = Literal["datagram"] | Arq | TcpCap | TcpStack
+Transport = Literal["datagram"] | Arq | TcpStack
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +122,12 @@ def _problems(rule: LinkRule) -> list[tuple[str, str, str]]:
     return found
 
 
-_FEATURES = {"queue": "a Queue", "switching": "a Switching", "transport": "an Arq, a TcpStack or a TcpCap"}
+_FEATURES = {"queue": "a Queue", "switching": "a Switching", "transport": "an Arq or a TcpStack"}
 
 
 def _feature_problems(rule: LinkRule) -> list[tuple[str, str, str]]:
     found = []
-    for name, kind in (("queue", Queue), ("switching", Switching), ("transport", (Arq, TcpStack, TcpCap))):
+    for name, kind in (("queue", Queue), ("switching", Switching), ("transport", (Arq, TcpStack))):
         value = getattr(rule, name)
         word = {"queue": "unlimited", "switching": "store_and_forward", "transport": "datagram"}[name]
         if isinstance(value, kind):
@@ -143,10 +143,8 @@ def mixture_problem(p: LinkParameters) -> tuple[str, str] | None:
         mtu = getattr(getattr(p, name), "mtu", None)
         if p.mtu is not None and mtu is not None and mtu != p.mtu:
             return f"{name} with packets of {mtu} B, overhead of {p.mtu} B", "expected the same, or one of them alone"
-    if isinstance(p.transport, TcpCap) and isinstance(p.bandwidth_bps, TraceSpec):
-        return "transport tcp with a trace of bandwidth", "expected a constant bandwidth: the formulas know no other"
     if isinstance(p.transport, TcpStack) and p.sharing not in WINDOWED:
-        return f"transport tcp with sharing {p.sharing}", f"expected sharing {' or '.join(WINDOWED)}, or tcp: mathis"
+        return f"transport tcp with sharing {p.sharing}", f"expected sharing {' or '.join(WINDOWED)}"
     if p.sharing == "tcp_fifo" and not isinstance(p.transport, TcpStack):
         return "sharing tcp_fifo", "expected transport: {tcp: {...}} with it, of which its queues hold the packets"
     wrong = None if p.medium is None else _medium_problem(p)
@@ -155,7 +153,7 @@ def mixture_problem(p: LinkParameters) -> tuple[str, str] | None:
     if p.sharing != "fifo":
         plain = LinkParameters()
         for name in ("transport", "switching", "queue"):
-            if getattr(p, name) != getattr(plain, name) and not isinstance(getattr(p, name), (TcpStack, TcpCap)):
+            if getattr(p, name) != getattr(plain, name) and not isinstance(getattr(p, name), TcpStack):
                 return f"{name} with sharing {p.sharing}", "expected sharing fifo, which alone knows it"
     return None
 
@@ -163,7 +161,7 @@ def mixture_problem(p: LinkParameters) -> tuple[str, str] | None:
 def _medium_problem(p: LinkParameters) -> tuple[str, str] | None:
     """As `mixture_problem`, of a link that shares the time of a medium."""
     if p.sharing in ("fifo", "tcp_fifo"):
-        return f"medium with sharing {p.sharing}", "expected sharing maxmin, rtt_weighted or connections"
+        return f"medium with sharing {p.sharing}", "expected sharing maxmin or connections"
     if p.transport != "datagram":
         return "medium with a transport", "expected transport: datagram, which alone knows rates of a medium"
     if p.bandwidth_bps is None:

@@ -7,8 +7,8 @@ the parameters of the route's, so that framing, switching, transports and traces
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import groupby, pairwise
 from math import inf
 from typing import cast
@@ -17,12 +17,11 @@ from msgspec import structs
 
 from emul.base.names import listed
 from emul.network.graph.earliest import carried
-from emul.network.links.connections import TcpStack
+from emul.network.links.connections import MSS_BYTES, TcpStack
 from emul.network.links.fifo import fifo_link, needs_all_full
-from emul.network.links.flows import Flows, FlowSharing, FlowTcp, tcp_of
+from emul.network.links.flows import Flows, FlowSharing
 from emul.network.links.link import HERE, Tail
-from emul.network.links.tcp import MSS_BYTES
-from emul.network.links.transport import UNLIMITED_RETRIES, Arq, TcpCap
+from emul.network.links.transport import UNLIMITED_RETRIES, Arq
 from emul.network.mediumoutlook import seconds_a_bit
 from emul.network.models.chains import RoundChain
 from emul.network.models.latency import typical_ns
@@ -41,7 +40,7 @@ Ends = tuple[int, int]              # the vertices of a link, from and to
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One link for a message. bandwidth_bps: the mean of a trace, TCP's rate where that is less, inf without a limit.
+    """One link for a message. bandwidth_bps: the mean of a trace, inf without a limit.
 
     loss: the share of messages that it loses; retransmissions: how often it sends something again, on average: packets
     or, with stop-and-wait, the message.
@@ -114,15 +113,14 @@ class Outlook:
         back."""
         way, there = self._way(u, v)
         back = pairwise(self._network.route(v, u))
-        tcp = self._flow_tcp(way, self._network.latency_ns(u, v))
-        hops = tuple(self._under(self._hop(*ends), tcp.get(ends)) for ends in way)
+        hops = tuple(self._hop(*ends) for ends in way)
         rtt = sum(hop.latency_ns for hop in hops) + sum(self._latency_ns(*ends) for ends in back)
-        fresh, used = (self._time_ns(way, tcp, used) if there else None for used in (False, True))
+        fresh, used = (self._time_ns(way, used) if there else None for used in (False, True))
         load = max((self._load(*ends) for ends in way), default=0.0)
         loaded = fresh
         if load or any(self._network.elastic_load(*ends).greedy for ends in way):
             self._beside = True
-            loaded = None if load >= 1 or not there else self._time_ns(way, tcp, False)
+            loaded = None if load >= 1 or not there else self._time_ns(way, False)
             self._beside = False
         return Route(u, v, hops, rtt, fresh, used if any(map(self._has_stack, way)) else None, load, loaded)
 
@@ -175,12 +173,10 @@ class Outlook:
             p = self._network.parameters(u, v)
             model = self._model(u, v, p)
             rate = _rate(p) if p.medium is None else self._in_medium(p.medium, [(u, v)])
-            if isinstance(p.transport, TcpCap):
-                rate = min(rate, p.transport.rate_bps(_loss(model), 2 * typical_ns(p.latency_ns)))
             hop = self._hops[u, v] = Hop(u, v, typical_ns(p.latency_ns), rate, *_expected(p, model, self._size))
         return hop
 
-    def _time_ns(self, way: Sequence[Ends], tcp: Mapping[Ends, FlowTcp], used: bool) -> int | None:
+    def _time_ns(self, way: Sequence[Ends], used: bool) -> int | None:
         now, tail = 0, HERE
         left = len(way)
         for shared, row in groupby(way, self._is_shared):
@@ -189,7 +185,7 @@ class Outlook:
             if shared and self._has_stack(links[0]):
                 now, tail = self._through_connection(links, max(now, tail.end_ns), used, way), HERE
             elif shared:
-                now, tail = self._through_row(links, max(now, tail.end_ns), tcp.get(links[0])), HERE
+                now, tail = self._through_row(links, max(now, tail.end_ns)), HERE
             else:
                 now, tail = self._through_queues(links, now, tail, not left)
             if now >= NEVER:
@@ -201,14 +197,13 @@ class Outlook:
         cross."""
         for i, (u, v) in enumerate(way):
             p = self._network.parameters(u, v)
-            lost = self._model(u, v, p) if isinstance(p.transport, TcpCap) else None     # it says how fast TCP is
             rate, there = self._bandwidth(u, v), self._network.contacts(u, v)
             profile: VaryingRate | None = rate.service() if isinstance(rate, TraceSpec) else None
             if there is not None:
                 profile = there if rate == p.bandwidth_bps else there.at_rate(cast(float, rate))
             link = fifo_link(u, v, (self._network.names[u], self._network.names[v]), structs.replace(
                 p, queue=None, bandwidth_bps=rate),
-                             lost, typical_ns(p.latency_ns) if there is None else there, self._seed, profile=profile,
+                             None, typical_ns(p.latency_ns) if there is None else there, self._seed, profile=profile,
                              full=self._all_full)
             link.offer(now, None, self._size, 0, ends_here and i == len(way) - 1, tail)
             left, wait = link.next_change(), self._wait_ns(u, v)
@@ -220,8 +215,8 @@ class Outlook:
                 return NEVER, HERE
         return now, tail
 
-    def _through_row(self, row: Sequence[Ends], now: int, tcp: FlowTcp | None) -> int:
-        """Alone on links that share: the latencies, then all at once at the rate of the slowest, or TCP's."""
+    def _through_row(self, row: Sequence[Ends], now: int) -> int:
+        """Alone on links that share: the latencies, then all at once at the rate of the slowest."""
         begin, last = now, 0
         for ends in row:
             there = self._network.contacts(*ends)
@@ -237,7 +232,7 @@ class Outlook:
             elif self._network.contacts(*ends) is None:
                 rates.append(self._bandwidth(*ends))
         rates += [self._in_medium(*one) for one in media.items()]
-        for rate in [*rates, None if tcp is None or tcp.wire_bps == inf else tcp.wire_bps]:
+        for rate in rates:
             if isinstance(rate, TraceSpec):
                 last = max(last, rate.service().finish(begin, size) - begin)
             elif rate is not None:
@@ -275,27 +270,6 @@ class Outlook:
     def _is_shared(self, ends: Ends) -> bool:
         return self._network.parameters(*ends).sharing != "fifo"
 
-    def _flow_tcp(self, way: Sequence[Ends], latency_ns: int) -> dict[Ends, FlowTcp]:
-        """For each link of a row that shares and has TCP: what that makes of the flow over the whole row."""
-        found: dict[Ends, FlowTcp] = {}
-        for shared, row in groupby(way, self._is_shared):
-            if shared:
-                links = [(ends, self._network.parameters(*ends)) for ends in row]
-                tcp = tcp_of([(p.transport if isinstance(p.transport, TcpCap) else None,
-                               _loss(self._model(*ends, p)), p.overhead_bytes) for ends, p in links], latency_ns)
-                if tcp is not None:
-                    found |= {ends: tcp for ends, _ in links}
-        return found
-
-    def _under(self, hop: Hop, tcp: FlowTcp | None) -> Hop:
-        """The hop in a flow of TCP: no faster than that, and each link of the row carries what is sent again."""
-        if tcp is None:
-            return hop
-        again = inf if tcp.loss >= 1 else _packets(self._size, tcp.mss) * tcp.loss / (1 - tcp.loss)
-        p = self._network.parameters(hop.source, hop.destination)
-        lost = 0.0 if isinstance(p.transport, TcpCap) else hop.loss
-        return replace(hop, bandwidth_bps=min(_rate(p), tcp.payload_bps), loss=lost, retransmissions=again)
-
 
 def _rate(p: LinkParameters) -> float:
     """The link's own, in bit/s: the mean of a trace, inf without a limit."""
@@ -314,10 +288,9 @@ def _packets(size_bytes: int, mtu: int | None) -> int:
 def _expected(p: LinkParameters, model: Outage | None, size_bytes: int) -> tuple[float, float]:
     """(share of messages lost, expected retransmissions) of a link, by the closed forms of its transport."""
     packets = _packets(size_bytes, p.mtu)
-    by_packets = isinstance(p.transport, TcpStack) and by_packet(model)
-    if isinstance(p.transport, TcpCap) or by_packets:       # nothing is lost; a packet is sent 1 / (1 - p) times
+    if isinstance(p.transport, TcpStack) and by_packet(model):
+        # nothing is lost; a packet is sent 1 / (1 - p) times
         loss = _loss(model)
-        assert isinstance(p.transport, (TcpStack, TcpCap))
         return 0.0, inf if loss >= 1 else _packets(size_bytes, p.transport.mss) * loss / (1 - loss)
     if not isinstance(p.transport, Arq):
         return (0.0 if model is None else model.mean_loss(packets)), 0.0

@@ -11,10 +11,10 @@ from pydantic import PlainValidator
 
 from emul.base.plain import PlainDict
 from emul.base.units import duration_ns, format_bandwidth, format_duration, format_size, size_bytes
-from emul.network import Arq, LinkRule, Queue, Switching, TcpCap, TcpStack, parse_match
+from emul.network import Arq, LinkRule, Queue, Switching, TcpStack, parse_match
 from emul.network.links.connections import CONGESTIONS
 from emul.network.links.framing import PRESETS
-from emul.network.links.transport import ARQ_MODES, TCP_FORMULAS, UNLIMITED_RETRIES
+from emul.network.links.transport import ARQ_MODES, UNLIMITED_RETRIES
 from emul.network.models.latency import AROUND, EmpiricalSpec, JitterSpec, LatencySpec, LatencyTraceSpec, LognormalSpec
 from emul.network.models.traceformats import FORMATS, GAPS
 from emul.network.models.traces import TraceSpec
@@ -250,7 +250,6 @@ def _retries(value: object) -> int | str:
 
 
 _ARQ_KEYS = ("rto", "retries", "ack_loss", "mtu")
-_TCP_KEYS = ("rto", "mss", "b", "window")
 
 
 def _buffer(value: object) -> int | str:
@@ -284,21 +283,17 @@ class TcpKeys(Section):
     setup: bool | None = None
 
 
-def _tcp(value: object) -> str | TcpKeys:
-    """A formula, or a TcpKeys."""
+def _tcp(value: object) -> TcpKeys:
     if isinstance(value, dict):
         return TcpKeys.model_validate(value)
-    if value not in TCP_FORMULAS:
-        near = nearest(value, TCP_FORMULAS) if isinstance(value, str) else ""
-        raise ValueError(f"expected one of {', '.join(TCP_FORMULAS)}, or a mapping such as {{congestion: cubic}}{near}")
-    return cast(str, value)
+    raise ValueError("expected a mapping such as {congestion: cubic}" + (nearest(str(value), ()) if value else ""))
 
 
 class Transport(Section):
     # `stop_and_wait` or `selective_repeat`: the link sends lost messages or packets again.
     arq: Annotated[str, one_of(*ARQ_MODES, what="ARQ")] | None = None
-    # [`auto`; 200 ms] `arq`: the time after the end of a transmission at which it counts as lost; `auto`, and at
-    # least, the way there and back. `pftk`: TCP's first timeout.
+    # [auto] `arq`: the time after the end of a transmission at which it counts as lost; `auto`, and at least, the way
+    # there and back.
     rto: Annotated[int | str, PlainValidator(_timeout, json_schema_input_type=Written)] | None = None
     # [16] `arq`: how often a message (or packet) is sent again at most; `unlimited`, which is 4095 times.
     retries: Annotated[int | str, PlainValidator(_retries, json_schema_input_type=Written)] | None = None
@@ -306,35 +301,20 @@ class Transport(Section):
     ack_loss: Probability | None = None
     # [`overhead.mtu`, or 1448 B] `selective_repeat`: the size of a packet.
     mtu: PositiveSize | None = None
-    # `mathis` or `pftk`: nothing is lost, and a message is no faster than a TCP flow at this loss and round trip. A
-    # mapping: connections with windows, round trip by round trip.
-    tcp: Annotated[Any, PlainValidator(_tcp, json_schema_input_type=Literal[TCP_FORMULAS] | TcpKeys)] | None = None
-    # [1448 B] `tcp`: bytes of a message in a packet.
-    mss: PositiveSize | None = None
-    # [1] `tcp`: packets that one acknowledgement is for; 2 where they are delayed.
-    b: Count | None = None
-    # [none] `tcp`: the largest window, a size; no flow is faster than window / RTT.
-    window: PositiveSize | None = None
+    # Connections with windows, round trip by round trip.
+    tcp: Annotated[Any, PlainValidator(_tcp, json_schema_input_type=TcpKeys)] | None = None
 
     def wrong(self) -> list[Finding]:
         """Not one of arq and tcp; else keys that it does not use."""
         found = exactly_one(self, "arq", "tcp")
         if found:
             return found
-        kind, uses = ("arq", list(_ARQ_KEYS)) if self.arq is not None else ("tcp", list(_TCP_KEYS))
-        if isinstance(self.tcp, TcpKeys):
+        if self.tcp is not None:
             return [((name,), "", "is not used by tcp: {...}, which has its own keys")
-                    for name in given(self, *dict.fromkeys(_ARQ_KEYS + _TCP_KEYS))]
-        if self.arq == "stop_and_wait":
-            uses.remove("mtu")
-        if self.tcp == "mathis":
-            uses.remove("rto")
-        word = getattr(self, kind)
-        found = [((name,), "", f"is not used by {kind}: {word}")
-                 for name in given(self, *dict.fromkeys(_ARQ_KEYS + _TCP_KEYS)) if name not in uses]
-        if self.tcp is not None and self.rto == "auto":
-            found.append((("rto",), "auto", "expected a duration: TCP's first timeout"))
-        return found
+                    for name in given(self, *_ARQ_KEYS)]
+        if self.arq == "stop_and_wait" and self.mtu is not None:
+            return [(("mtu",), "", "is not used by arq: stop_and_wait")]
+        return []
 
 
 def transport_value(value: object) -> object:
@@ -350,23 +330,20 @@ def transport_value(value: object) -> object:
 AnyTransport = Annotated[Any, PlainValidator(transport_value, json_schema_input_type=Transport | str | PlainDict)]
 
 
-def transport_spec(value: Any) -> Literal["datagram"] | Arq | TcpStack | TcpCap | None:
+def transport_spec(value: Any) -> Literal["datagram"] | Arq | TcpStack | None:
     """The transport as the network takes it; "reliable" is `Arq` with its defaults."""
     if value is None or value == "datagram":
         return cast(Any, value)
     if value == "reliable":
         return Arq()
-    rto = None if value.rto == "auto" else value.rto
     if value.arq is not None:
+        rto = None if value.rto == "auto" else value.rto
         retries = Arq().retries if value.retries is None else None if value.retries == "unlimited" else value.retries
         return Arq(value.arq, rto, retries, value.ack_loss or 0.0, value.mtu)
-    if isinstance(value.tcp, TcpKeys):
-        names = {"buffer": "buffer_bytes", "rto_min": "rto_min_ns"}
-        said = {names.get(name, name): said for name in TcpKeys.model_fields
-                if (said := getattr(value.tcp, name)) not in (None, "unlimited")}
-        return TcpStack(**said)
-    spec = TcpCap(value.tcp)
-    return TcpCap(value.tcp, value.mss or spec.mss, value.b or spec.b, rto, value.window)
+    names = {"buffer": "buffer_bytes", "rto_min": "rto_min_ns"}
+    said = {names.get(name, name): said for name in TcpKeys.model_fields
+            if (said := getattr(value.tcp, name)) not in (None, "unlimited")}
+    return TcpStack(**said)
 
 
 def transport_document(spec: Any) -> object:
@@ -379,13 +356,10 @@ def transport_document(spec: Any) -> object:
                         "buffer": "unlimited" if spec.buffer_bytes is None else format_size(spec.buffer_bytes),
                         "rto_min": format_duration(spec.rto_min_ns), "hystart": spec.hystart, "tlp": spec.tlp,
                         "delayed_ack": spec.delayed_ack, "mss": format_size(spec.mss), "setup": spec.setup}}
-    rto = None if spec.rto_ns is None else format_duration(spec.rto_ns)
-    if isinstance(spec, TcpCap):
-        return without_none(tcp=spec.formula, mss=format_size(spec.mss), b=spec.b, rto=rto,
-                            window=None if spec.window is None else format_size(spec.window))
     if spec == Arq():
         return "reliable"
-    return without_none(arq=spec.mode, rto=rto, retries="unlimited" if spec.retries is None else spec.retries,
+    return without_none(arq=spec.mode, rto=duration_text(spec.rto_ns),
+                        retries="unlimited" if spec.retries is None else spec.retries,
                         ack_loss=spec.ack_loss or None, mtu=None if spec.mtu is None else format_size(spec.mtu))
 
 
@@ -475,10 +449,9 @@ class LinkSection(Section):
     # [none] Bytes that each packet costs on top.
     overhead: Overhead | None = None
     # [fifo] `fifo`: one message after the other. `maxmin`: messages that are under way at the same time share the
-    # bandwidth fairly, over all links of their routes at once. `rtt_weighted`: the same with shares as 1/RTT, roughly
-    # what long TCP flows get. `connections`: as `maxmin`, and the messages of one node to another follow each other,
-    # as over a TCP connection that both keep. `tcp_fifo`: each link is one queue of the packets of all connections;
-    # needs `transport: {tcp: {...}}`.
+    # bandwidth fairly, over all links of their routes at once. `connections`: as `maxmin`, and the messages of one node
+    # to another follow each other, as over a TCP connection that both keep. `tcp_fifo`: each link is one queue of the
+    # packets of all connections; needs `transport: {tcp: {...}}`.
     sharing: Annotated[str, one_of(*get_args(SharingMode), what="sharing")] | None = None
     # [unlimited] The most that may wait: `64 kB` or `100 packets`. A message that finds the queue full is lost
     # (drop-tail).

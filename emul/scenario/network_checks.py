@@ -14,7 +14,7 @@ from emul.base.units import format_duration
 from emul.network import LinkRule, Network, TopologyError, TopologySpec, build, parse_match, realisation
 from emul.network.classes import whole_message_losses
 from emul.network.contactplan import ContactsError
-from emul.network.links.tcp import MSS_BYTES
+from emul.network.links.connections import MSS_BYTES
 from emul.network.mediumoutlook import radio_problems
 from emul.network.models import contacts, latency, outages, radiofiles, traces
 from emul.network.models.background import OnOffRate, Traffic, WalkRate

@@ -16,6 +16,8 @@ MISSING = "missing"                     # found where nothing was written
 # keys and words of earlier revisions -> what a file says now
 GONE = {
     "duplex": "two directions that share time are a medium, `medium: air` with `media: {air: {efficiency: 1}}`",
+    "rtt_weighted": "sharing: connections with transport: {tcp: {}} has the shares of TCP, window by window",
+    **dict.fromkeys(("mathis", "pftk"), "sharing: connections with transport: {tcp: {}} has TCP's windows and losses"),
 }
 
 
@@ -91,7 +93,7 @@ def nearest(found: str, known: Iterable[str]) -> str:
     Of what is gone: what to say in its place.
     """
     if found in GONE:
-        return f" (it is gone): {GONE[found]}"
+        return f"; {found} is gone: {GONE[found]}"
     known = [str(name) for name in known]
     near = get_close_matches(found[:100], known, n=1) or get_close_matches(found[:100].lower(), known, n=1)
     if near:

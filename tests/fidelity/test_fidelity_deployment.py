@@ -26,7 +26,6 @@ import benchmarks.deployment.__main__ as command
 from benchmarks import document
 from benchmarks.deployment import compare, namespaces, others, pages, predictions
 from benchmarks.deployment.cases import (
-    FLUID,
     FRAME,
     MODELS,
     PLAIN,
@@ -277,7 +276,7 @@ def test_windows_are_asked_for_as_the_queues_are() -> None:
     fair = Case("gossip", Net("x", "htb", [2] * 3, [2] * 3, queue=10))
     assert fifo.tells_apart(TCP).sharing == "tcp_fifo"
     assert fair.tells_apart(REPLAYED) == fair.tells_apart(TCP) == TCP
-    assert fair.tells_apart(FLUID) == PLAIN
+    assert fair.tells_apart(PLAIN) == PLAIN
 
 
 def test_a_part_that_the_kernel_lacks_is_lacking_in_the_emulation(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from emul.network import Fluid
 from emul.network.models.profiles import opportunities
 
 
-def fluid_of(*bandwidths, sharing="maxmin"):
-    fluid = Fluid(sharing)
+def fluid_of(*bandwidths):
+    fluid = Fluid()
     for bandwidth in bandwidths:
         fluid.add_link(bandwidth)
     return fluid
@@ -70,15 +70,6 @@ def test_f13_access_links_cap_and_the_rest_is_shared():
         capped.start(0, source, 10**9, [0], cap_bps=bandwidth)
     assert [fluid.rate_bps(i) for i in (1, 2, 3)] == pytest.approx([2, 9, 9], rel=1e-12)
     assert [capped.rate_bps(i) for i in (1, 2, 3)] == pytest.approx([2, 9, 9], rel=1e-12)
-
-
-def test_f12_f13_weights_of_1_over_rtt():
-    """A bottleneck of 30 between RTTs of 10 and 20 ms: 20, 10. In a parking lot the long way has the longer RTT:
-    with 1/2 : 1 of 30 it gets 10, and the short ones 20."""
-    fluid = fluid_of(30, 30, sharing="rtt_weighted")
-    for item, links, rtt in (("both", [0, 1], 20 * MS), ("first", [0], 10 * MS), ("second", [1], 10 * MS)):
-        fluid.start(0, item, 10**9, links, rtt_ns=rtt)
-    assert [fluid.rate_bps(item) for item in ("both", "first", "second")] == pytest.approx([10, 20, 20], rel=1e-12)
 
 
 # --- F24 ------------------------------------------------------------------------------------------------------------

@@ -135,7 +135,7 @@ SLOW = LinkRule("*", bandwidth_bps=200_000)
 KINDS: dict[str, list[LinkRule]] = {
     "plain": [],
     "flows": [SLOW, LinkRule("*", sharing="maxmin")],
-    "weighted flows behind a queue": [SLOW, LinkRule("client*->server", sharing="rtt_weighted"),
+    "flows behind a queue": [SLOW, LinkRule("client*->server", sharing="maxmin"),
                                       LinkRule("server->client*", queue=Queue(300))],
     "packetized": [SLOW, LinkRule("*", switching=Switching("packetized", 100))],
     "drawn latencies": [LinkRule("*", latency_ns=JitterSpec("uniform", 4 * MS, 2 * MS))],

@@ -24,7 +24,7 @@ stop: {rounds: 3}
 CASES = {
     "reliable": "outage: {model: bernoulli, p: 0.05, per: packet}, transport: reliable",
     "stop and wait": "outage: {model: bernoulli, p: 0.4}, transport: {arq: stop_and_wait, retries: 2, ack_loss: 0.1}",
-    "tcp": "outage: {model: bernoulli, p: 0.01, per: packet}, transport: {tcp: pftk}",
+    "tcp": "outage: {model: bernoulli, p: 0.01, per: packet}, transport: {tcp: {}}, sharing: connections",
     "queue": "queue: 2 kB",
     "packetized": "switching: packetized",
     "cut-through": "switching: cut_through, outage: {model: bernoulli, p: 0.2}",

@@ -25,27 +25,27 @@ class Exact:
     def __init__(self, bandwidths):
         self.links = [None if b is None else Fraction(b) for b in bandwidths]
         self.now = Fraction(0)
-        self.flows = {}                         # item -> [work left, links, weight, cap]
+        self.flows = {}                         # item -> [work left, links, cap]
         self.done = []                          # (time, item)
 
     def rates(self):
         rates, level = {}, Fraction(0)
         limits = {i: (b, [f for f in self.flows if i in self.flows[f][1]])
                   for i, b in enumerate(self.links) if b is not None}
-        limits |= {("cap", f): (cap, [f]) for f, (_, _, _, cap) in self.flows.items() if cap is not None}
+        limits |= {("cap", f): (cap, [f]) for f, (_, _, cap) in self.flows.items() if cap is not None}
         while True:
             levels = {}
             for i, (b, users) in limits.items():
                 open_ = [f for f in users if f not in rates]
                 if open_:
                     left = b - sum((rates[f] for f in users if f in rates), Fraction(0))
-                    levels[i] = left / sum(self.flows[f][2] for f in open_)
+                    levels[i] = left / len(open_)
             if not levels:
                 return rates | {f: inf for f in self.flows if f not in rates}
             level = min(levels.values())
             for i in levels:
                 if levels[i] == level:
-                    rates |= {f: level * self.flows[f][2] for f in limits[i][1] if f not in rates}
+                    rates |= {f: level for f in limits[i][1] if f not in rates}
 
     def advance(self, now):
         while True:
@@ -67,10 +67,10 @@ class Exact:
                 self.flows[f][0] -= r * (until - self.now)
         self.now = until
 
-    def start(self, now, item, size, links, weight=1, cap=None):
+    def start(self, now, item, size, links, cap=None):
         self.advance(now)
         limit = None if cap is None else Fraction(cap)
-        self.flows[item] = [Fraction(size) * 8 * S, set(links), Fraction(weight), limit]
+        self.flows[item] = [Fraction(size) * 8 * S, set(links), limit]
         self.advance(now)
 
 
@@ -84,8 +84,8 @@ def run_out(fluid, now=FOREVER):
     return found
 
 
-def fluid_of(*bandwidths, sharing="maxmin"):
-    fluid = Fluid(sharing)
+def fluid_of(*bandwidths):
+    fluid = Fluid()
     assert [fluid.add_link(b) for b in bandwidths] == list(range(len(bandwidths)))
     return fluid
 
@@ -204,17 +204,14 @@ def test_calls_beyond_the_next_change_keep_what_ended_for_advance():
     assert fluid.advance(1100) == ["b"]
 
 
-def test_a_shorter_rtt_gets_more_and_what_the_capped_cannot_use_goes_to_the_others():
-    fluid = fluid_of(90, sharing="rtt_weighted")
-    fluid.start(0, "near", 100, [0], rtt_ns=10 * MS)
-    fluid.start(0, "far", 100, [0], rtt_ns=20 * MS)
-    assert [fluid.rate_bps(item) for item in ("near", "far")] == pytest.approx([60, 30], rel=1e-12)
-    fluid.start(0, "capped", 100, [0], rtt_ns=1 * MS, cap_bps=30)
-    assert [fluid.rate_bps(item) for item in ("near", "far", "capped")] == pytest.approx([40, 20, 30], rel=1e-12)
+def test_what_the_capped_cannot_use_goes_to_the_others():
+    fluid = fluid_of(90)
+    for item, cap in (("one", None), ("two", None), ("capped", 10)):
+        fluid.start(0, item, 100, [0], cap_bps=cap)
+    assert [fluid.rate_bps(item) for item in ("one", "two", "capped")] == pytest.approx([40, 40, 10], rel=1e-12)
 
 
 @pytest.mark.parametrize(("call", "text"), [
-    (lambda f: Fluid("fair"), 'sharing \'fair\': expected "maxmin" or "rtt_weighted"'),
     (lambda f: f.add_link(-1), 'link 1: bandwidth -1: expected a number of bit/s, 0 or more, or "infinite"'),
     (lambda f: f.change(0, 0, inf), 'link 0: bandwidth inf: expected a number of bit/s, 0 or more, or "infinite"'),
     (lambda f: f.change(0, 3, 1), "there is no link 3: 1 were added"),
@@ -303,21 +300,21 @@ def networks(draw, flows=14):
     links = draw(bandwidths)
     routes = st.lists(st.integers(0, len(links) - 1), min_size=0, max_size=4)
     star = st.just([0])
-    return links, [(draw(gaps), draw(sizes), draw(st.one_of(routes, star)), draw(caps), draw(st.integers(1, 50)) * MS)
+    return links, [(draw(gaps), draw(sizes), draw(st.one_of(routes, star)), draw(caps))
                    for _ in range(draw(st.integers(1, flows)))]
 
 
 @settings(max_examples=150, deadline=None)
-@given(networks(), st.sampled_from(["maxmin", "rtt_weighted"]))
-def test_every_completion_is_that_of_the_exact_calendar(network, sharing):
+@given(networks())
+def test_every_completion_is_that_of_the_exact_calendar(network):
     links, flows = network
-    fluid, exact = fluid_of(*links, sharing=sharing), Exact(links)
+    fluid, exact = fluid_of(*links), Exact(links)
     found, now = [], 0
-    for item, (gap, size, route, cap, rtt) in enumerate(flows):
+    for item, (gap, size, route, cap) in enumerate(flows):
         now += gap
         found += run_out(fluid, now)
-        fluid.start(now, item, size, route, rtt_ns=rtt, cap_bps=cap)
-        exact.start(now, item, size, route, Fraction(1, rtt) if sharing == "rtt_weighted" else 1, cap)
+        fluid.start(now, item, size, route, cap_bps=cap)
+        exact.start(now, item, size, route, cap)
     found += run_out(fluid)
     exact.advance(FOREVER)
     assert_completed(found, exact)
@@ -405,33 +402,30 @@ def test_whatever_happens_to_links_and_flows_rates_and_rests_are_exact(waits, to
 
 # --- laws -----------------------------------------------------------------------------------------------------------
 
-def loaded(links, flows, sharing="maxmin"):
+def loaded(links, flows):
     """A fluid with all flows started at 0 and none ended: sizes are huge."""
-    fluid = fluid_of(*links, sharing=sharing)
-    for item, (_, _, route, cap, rtt) in enumerate(flows):
-        fluid.start(0, item, 10**12, route, rtt_ns=rtt, cap_bps=cap)
+    fluid = fluid_of(*links)
+    for item, (_, _, route, cap) in enumerate(flows):
+        fluid.start(0, item, 10**12, route, cap_bps=cap)
     fluid.advance(0)
     return fluid
 
 
 @settings(max_examples=100, deadline=None)
-@given(networks(flows=40), st.sampled_from(["maxmin", "rtt_weighted"]))
-def test_no_link_is_over_its_bandwidth_and_every_flow_has_a_bottleneck(network, sharing):
-    """The bottleneck: a full link on which no flow has a higher level. That is max-min optimality."""
+@given(networks(flows=40))
+def test_no_link_is_over_its_bandwidth_and_every_flow_has_a_bottleneck(network):
+    """The bottleneck: a full link on which no flow has a higher rate. That is max-min optimality."""
     links, flows = network
-    fluid = loaded(links, flows, sharing)
+    fluid = loaded(links, flows)
     load = {i: sum(fluid.rate_bps(item) for item in fluid.flows_on(i)) for i in range(len(links))}
     for i, bandwidth in enumerate(links):
         assert bandwidth is None or load[i] <= bandwidth * (1 + 1e-12)
 
-    def level(item):
-        return fluid.rate_bps(item) * (1 if sharing == "maxmin" else flows[item][4])
-
     for item in fluid.in_flight():
-        _, _, route, cap, _ = flows[item]
+        _, _, route, cap = flows[item]
         at_cap = cap is not None and fluid.rate_bps(item) >= cap * (1 - 1e-12)
         assert at_cap or any(load[i] >= links[i] * (1 - 1e-12)
-                             and level(item) >= max(map(level, fluid.flows_on(i))) * (1 - 1e-9)
+                             and fluid.rate_bps(item) >= max(map(fluid.rate_bps, fluid.flows_on(i))) * (1 - 1e-9)
                              for i in route if links[i] is not None)
 
 
@@ -555,12 +549,12 @@ def test_old_entries_of_the_calendar_are_thrown_away():
 
 def test_a_hub_that_is_never_idle_stays_exact():
     """Its sums and its virtual time are computed afresh from time to time."""
-    fluid = fluid_of(8 * S, sharing="rtt_weighted")
+    fluid = fluid_of(8 * S)
     for item in ("always", "too"):
-        fluid.start(0, item, 10**10, [0], rtt_ns=3, cap_bps=S)
+        fluid.start(0, item, 10**10, [0], cap_bps=S)
     hubs = set()
     for k in range(5000):
-        fluid.start(k * 1000, k, 700, [0], rtt_ns=7 + k % 5)
+        fluid.start(k * 1000, k, 700, [0])
         assert fluid.advance(k * 1000 + 999) == [k]
         hubs.add(id(fluid._flows["too"].group))
     assert len(hubs) > 1

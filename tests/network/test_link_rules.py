@@ -129,7 +129,7 @@ def test_everything_wrong_with_the_rules_is_said_at_once():
         'line 9 links[1].bandwidth nan expected a positive number of bit/s or "infinite"',
         "line 9 links[1].outage.p 1.4 expected a probability in [0, 1]",
         'links[2].outage \'off\' expected an outage model or "none"',
-        "links[2].transport 'reliable' expected \"datagram\", or an Arq, a TcpStack or a TcpCap",
+        "links[2].transport 'reliable' expected \"datagram\", or an Arq or a TcpStack",
         "links[2].overhead_bytes -1 expected a whole number of bytes, 0 or more",
         "links[2].mtu 0 expected a whole number of bytes, 1 or more",
     ]

@@ -361,7 +361,7 @@ class Meshes(Fluid):
                     fresh = [other for other in link.flows if other not in seen]
                     seen.update(fresh)
                     members += fresh
-            self._touch(Mesh(ns, rest, members, self._weighted))
+            self._touch(Mesh(ns, rest, members))
 
 
 @pytest.mark.parametrize("fair", ["throughput", "airtime"])

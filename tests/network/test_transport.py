@@ -10,11 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emul.base.errors import NetworkError
 from emul.base.streams import key64
-from emul.network import HERE, Arq, FullLink, OutageSpec, Switching, Tail, TcpCap
+from emul.network import HERE, Arq, FullLink, OutageSpec, Switching, Tail
 from emul.network.linkrecord import LinkRecord
-from emul.network.links.tcp import mathis_bps, pftk_bps
 from emul.network.links.transport import UNLIMITED_RETRIES
 from emul.network.models.loss import outage
 from emul.network.models.outages import FadingSpec, GilbertSpec, OnOffSpec
@@ -284,43 +282,6 @@ def test_an_arq_hands_on_whole_messages():
     link.offer(0, "m", 1000, 1, False, Tail(end_ns=500))                 # nor does it begin before all of it is here
     assert link.next_change() == 1600
     assert link.advance(1600) == [("m", True, HERE, 0)]
-
-
-# --- TCP ------------------------------------------------------------------------------------------------------------
-
-@pytest.mark.parametrize(("cap", "formula"), [
-    (TcpCap("mathis"), lambda p: mathis_bps(40_000_000, p)),
-    (TcpCap("pftk", rto_ns=10**9, b=2), lambda p: pftk_bps(40_000_000, p, rto_ns=10**9, b=2)),
-    (TcpCap("mathis", window=65_536), lambda p: mathis_bps(40_000_000, p, window_bytes=65_536))])
-def test_a_message_is_no_faster_than_tcp(cap, formula):
-    for p in (0.0025, 0.01):
-        link = FullLink(0, 1, 20_000_000, 10**9, outage(OutageSpec(p, "packet"), 7, "a", "b"), transport=cap)
-        (took, ok, resent), = send(link, [10**7])
-        assert ok
-        assert took == pytest.approx(20_000_000 + 8e16 / formula(p), abs=2)
-        assert resent == round(10**7 * p / (1 - p))
-
-
-def test_tcp_on_a_slow_or_sound_link_takes_the_links_bandwidth():
-    for spec in (None, OutageSpec(0.01)):
-        link = FullLink(0, 1, 20_000_000, 10**5, outage(spec, 7, "a", "b"), transport=TcpCap("mathis"))
-        assert send(link, [1000])[0][0] == 20_000_000 + 80_000_000
-    assert send(FullLink(0, 1, 0, None, outage(OutageSpec(0.5), 7, "a", "b"), transport=TcpCap("pftk")), [9])[0][0] == 0
-
-
-def test_tcp_counts_payload():
-    """The formula's rate is of payload: the wire carries 1538 B for 1448."""
-    model = outage(OutageSpec(0.01), 7, "a", "b")
-    link = FullLink(0, 1, 20_000_000, 10**9, model, 90, 1448, transport=TcpCap("mathis"))
-    (took, _, _), = send(link, [1448 * 1000])
-    assert took == pytest.approx(20_000_000 + 1448e3 * 8e9 / mathis_bps(40_000_000, 0.01), rel=1e-9)
-
-
-def test_tcp_needs_a_constant_bandwidth():
-    from emul.network.models.profiles import PiecewiseConstant
-
-    with pytest.raises(NetworkError, match="constant"):
-        FullLink(0, 1, profile=PiecewiseConstant([0], [8]), transport=TcpCap("mathis"))
 
 
 # --- recorded networks ----------------------------------------------------------------------------------------------

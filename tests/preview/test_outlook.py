@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from emul.base.errors import NetworkError
 from emul.network import HERE, LinkRule, OutageSpec, RoleRule, TcpStack, TopologySpec, build
 from emul.network.links.features import Switching
-from emul.network.links.tcp import mathis_bps
-from emul.network.links.transport import Arq, TcpCap
+from emul.network.links.transport import Arq
 from emul.network.models.latency import LognormalSpec
 from emul.preview.outlook import Outlook, unverified
 
@@ -108,7 +107,6 @@ def test_datagrams_are_lost_on_any_hop_and_by_any_packet():
     (Arq("selective_repeat", retries=None, mtu=1000), OutageSpec(0.1, "packet"), 5000, 0, 5 * 0.1 / 0.9),
     (Arq("selective_repeat", retries=1, mtu=1000), OutageSpec(0.1, "packet"), 5000, 1 - 0.99**5, 0.5),
     (Arq("selective_repeat", retries=4, mtu=1000), OutageSpec(0.1, "round"), 5000, 0.1, 5 * 0.1 * 4),
-    (TcpCap("mathis", mss=1000), OutageSpec(0.1, "packet"), 5000, 0, 5 * 0.1 / 0.9),
 ])
 def test_retransmissions_follow_the_closed_forms(arq, outage, size, loss, again):
     rules = [LinkRule("*", latency_ns=MS, bandwidth_bps=MBIT), LinkRule("0->1", transport=arq, outage=outage)]
@@ -140,15 +138,6 @@ def test_what_a_later_hop_repeats_is_only_what_comes_so_far():
     _, route = foretold(rules, n=3)
     assert route.retransmissions == pytest.approx(0.5 * 0.25)
     assert route.loss == pytest.approx(0.5)
-
-
-def test_tcp_is_the_bottleneck_where_it_is_slower_than_the_link():
-    rules = [LinkRule("*", latency_ns=20 * MS, bandwidth_bps=100 * MBIT, outage=OutageSpec(0.01, "packet"),
-                      transport=TcpCap("mathis"))]
-    _, route = foretold(rules, n=2)
-    rate = mathis_bps(40 * MS, 0.01)
-    assert route.bottleneck.bandwidth_bps == pytest.approx(rate)
-    assert route.time_ns == pytest.approx(8e15 / rate + 20 * MS, rel=1e-6)
 
 
 @pytest.mark.parametrize("sharing", ["connections", "tcp_fifo"])

@@ -169,12 +169,10 @@ did you mean Mbit/s or MB/s?
      'per, slot, span, start, up, down, coherence, snr, rate, bandwidth, spectral_efficiency, file, loop'),
     ({"links": "[{match: '*', transport: relyable}]"}, 'line 12  links[0].transport  "relyable"  expected datagram, '
      'reliable, or a mapping such as {arq: stop_and_wait, rto: 200 ms}; did you mean "reliable"?'),
-    ({"links": "[{match: '*', transport: {arq: stop_and_wait, mss: 1 kB}}]"},
-     'line 12  links[0].transport.mss  "1 kB"  is not used by arq: stop_and_wait'),
+    ({"links": "[{match: '*', transport: {arq: stop_and_wait, mtu: 1 kB}}]"},
+     'line 12  links[0].transport.mtu  "1 kB"  is not used by arq: stop_and_wait'),
     ({"links": "[{match: '*', transport: {arq: selective_repeat, retries: 4095}}]"},
      'line 12  links[0].transport.retries  4095  expected a whole number in 0..4094, or unlimited'),
-    ({"links": "[{match: '*', transport: {tcp: mathis, rto: 1 s}}]"},
-     'line 12  links[0].transport.rto  "1 s"  is not used by tcp: mathis'),
     ({"links": "[{match: '*', queue: 64}]"},
      'line 12  links[0].queue  64  expected a size such as 64 kB, a number such as 100 packets, or unlimited: the unit '
      'is missing'),
@@ -185,7 +183,7 @@ did you mean Mbit/s or MB/s?
     ({"links": "[{match: '*', overhead: {preset: ethernet_tcp, mtu: 1 kB}}]"},
      'line 12  links[0].overhead.mtu  "1 kB"  is not used with a preset, which has its own'),
     ({"links": "[{match: '*', duplex: half}]"},
-     'line 12  links[0].duplex  "half"  unknown key (it is gone): two directions that share time are a medium, '
+     'line 12  links[0].duplex  "half"  unknown key; duplex is gone: two directions that share time are a medium, '
      '`medium: air` with `media: {air: {efficiency: 1}}`'),
     ({"links": "{match: '*'}"}, 'line 12  links  {match: "*"}  expected a list'),
     ({"nodes": "[{match: a, speed: 0}]"}, "line 12  nodes[0].speed  0  expected a positive number"),

@@ -22,11 +22,11 @@ from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 from emul.base.plain import is_count
 from emul.network.links.features import Finding
-from emul.network.links.tcp import INITIAL_WINDOW, MSS_BYTES
 
 Congestion = Literal["cubic", "reno"]
 CONGESTIONS: tuple[str, ...] = get_args(Congestion)
 
+MSS_BYTES = 1448                    # MTU 1500 less IPv4 20, TCP 20, timestamps 12
 GIVE_UP_NS = 924_600_000_000        # without anything delivered: what Linux's 15 retransmissions take (tcp_retries2)
 _MS = 1_000_000
 _NEARLY = 1e-9                      # packets: windows are sums of floats, and 10 must not count as 9
@@ -42,7 +42,7 @@ class TcpStack:
     """
 
     congestion: Congestion = "cubic"
-    initial_window: int = INITIAL_WINDOW
+    initial_window: int = 10        # RFC 6928
     idle_restart: bool = True
     buffer_bytes: int | None = None
     rto_min_ns: int = 200 * _MS

@@ -118,7 +118,7 @@ class CrossFlows:
     def _begin(self, at: int, item: CrossItem) -> None:
         course = item.course
         course.begun += item.size
-        self._fluid.start(at, item, item.size, course.numbers, rtt_ns=2 * course.latency_ns, background=True)
+        self._fluid.start(at, item, item.size, course.numbers, background=True)
 
     def _end(self, at: int, items: Iterable[CrossItem]) -> None:
         """Take these off their links; what is left of a message is dropped, of a greedy flow it never was."""

@@ -11,7 +11,7 @@ from emul.network.links.crossqueues import CrossQueue
 from emul.network.links.features import Delay, Switching
 from emul.network.links.full_link import FullLink
 from emul.network.links.link import Link
-from emul.network.links.transport import Arq, TcpCap
+from emul.network.links.transport import Arq
 from emul.network.models.contacts import TimedLatency
 from emul.network.models.loss import Outage
 from emul.network.models.profiles import VaryingRate
@@ -47,5 +47,5 @@ def fifo_link(src: int, dst: int, names: tuple[str, str], p: LinkParameters, los
         raise NetworkError(f"link {names[0]} -> {names[1]}: {wrong[0]}: {wrong[1]}")
     return FullLink(src, dst, delay, bandwidth, lost, p.overhead_bytes, p.mtu, profile=profile, queue=p.queue,
                     switching=p.switching if isinstance(p.switching, Switching) else None,
-                    transport=p.transport if isinstance(p.transport, (Arq, TcpCap)) else None,
+                    transport=p.transport if isinstance(p.transport, Arq) else None,
                     key=key64(seed, "transport", *names), load=load, cross=cross)

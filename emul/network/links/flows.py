@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from heapq import heappop, heappush
-from math import inf, prod
+from math import inf
 from typing import Any, Literal, NamedTuple, Protocol
 
 from emul.base.errors import NetworkError
@@ -35,7 +35,6 @@ from emul.network.links.senders import Ends, Sender, Senders, stack_of
 from emul.network.links.service import WORK_PER_BYTE
 from emul.network.links.shares import RateProfile
 from emul.network.links.stalls import LEAST_NS, of_profile, stalled_ns
-from emul.network.links.transport import TcpCap
 from emul.network.models.chains import PacketChain
 from emul.network.models.contacts import INFINITE_BPS, Contacts, Fate, TimedLatency
 from emul.network.models.loss import Outage, PerPacket, Timed
@@ -74,16 +73,14 @@ class FlowLink:
         "mtu",
         "number",
         "overhead_bytes",
-        "packet_loss",
         "src",
         "stack",
-        "tcp",
         "typical_ns",
     )
 
     def __init__(self, flows: Flows, number: int, src: int, dst: int, latency: int | Delay | TimedLatency = 0,
                  bandwidth_bps: float | Literal["profile"] | None = None, outage: Outage | None = None,
-                 overhead_bytes: int = 0, mtu: int | None = None, tcp: TcpCap | TcpStack | None = None,
+                 overhead_bytes: int = 0, mtu: int | None = None, tcp: TcpStack | None = None,
                  fates: PacketFates | None = None,
                  load: LinkLoad | None = None, contacts: Contacts | None = None, handovers: Handovers | None = None):
         self.load = load                        # background traffic
@@ -101,8 +98,7 @@ class FlowLink:
         self.built_ns = self.latency_ns
         self._bandwidth: Any = "infinite" if bandwidth_bps is None else bandwidth_bps
         self._own: Own | str = "profile"        # the rate that faults leave it, of which a load takes its part
-        self.tcp = tcp if isinstance(tcp, TcpCap) else None
-        self.stack = tcp if isinstance(tcp, TcpStack) else None
+        self.stack = tcp
         self.agreed = agreed(tcp)
         self.fates = fates                      # of packets, under `stack`
         self._set_outage(outage)
@@ -119,12 +115,8 @@ class FlowLink:
         self.typical_ns = latency if isinstance(latency, int) else latency.typical_ns
 
     def _set_outage(self, outage: Outage | None) -> None:
-        """Under a formula of TCP nothing is lost: the flow is slower and sends a share again.
-
-        Under `stack` packets are lost, and trains that meet the link down; whole messages and rounds as ever.
-        """
-        self.packet_loss = 0.0 if outage is None else outage.mean_loss(1)
-        self._lost = None if outage is None or self.tcp is not None else outage.lost
+        """Under `stack` packets are lost, and trains that meet the link down; whole messages and rounds as ever."""
+        self._lost = None if outage is None else outage.lost
         self._packet_outage = None
         if self.stack is not None and (isinstance(outage, (PerPacket, PacketChain))
                                        or (isinstance(outage, Timed) and outage.timeline is None)):
@@ -251,37 +243,12 @@ class FlowLink:
         return self._flows.items_on(self.number)
 
 
-class FlowTcp(NamedTuple):
-    """The limits of TCP on a flow: bit/s of payload and on the wire, inf without a limit; loss a packet, end to end."""
-
-    payload_bps: float
-    wire_bps: float
-    loss: float
-    mss: int
-
-
-def tcp_of(links: Sequence[tuple[TcpCap | None, float, int]], latency_ns: int) -> FlowTcp | None:
-    """Of a flow over `links`, each (its TCP if it has one, loss a packet, overhead bytes); None: no TCP.
-
-    The first link's formula, for the loss of all links with TCP together. latency_ns: one way, of the whole route.
-    """
-    first = next(((tcp, overhead) for tcp, _, overhead in links if tcp is not None), None)
-    if first is None:
-        return None
-    tcp, overhead = first
-    loss = 1 - prod(1 - p for other, p, _ in links if other is not None)
-    rate = tcp.rate_bps(loss, 2 * latency_ns)
-    return FlowTcp(rate, rate * (1 + overhead / tcp.mss), loss, tcp.mss)
-
-
 class FlowRequest(NamedTuple):
     """A message as `Fluid` is told of it, and the links of its row."""
 
     item: object
     size_bytes: float
     links: Sequence[int]
-    rtt_ns: int
-    cap_bps: float | None
     row: Sequence[FlowLink]
 
 
@@ -325,7 +292,7 @@ class FlowRest(NamedTuple):
     links: int
 
 
-FlowSharing = Literal["maxmin", "rtt_weighted", "connections", "tcp_fifo"]
+FlowSharing = Literal["maxmin", "connections", "tcp_fifo"]
 
 
 class Flows:
@@ -336,7 +303,7 @@ class Flows:
 
     def __init__(self, sharing: FlowSharing):
         self.sharing = sharing
-        self.fluid = Fluid("rtt_weighted" if sharing == "rtt_weighted" else "maxmin")
+        self.fluid = Fluid()
         self.medium: Fluid | Queues = Queues() if sharing == "tcp_fifo" else self.fluid
         self._doomed: dict[object, None] = {}      # items that will be lost; a dict, since it keeps an order
         self._queues: dict[Hashable, deque[FlowRequest]] = {}      # connection that is in use -> what waits for it
@@ -367,12 +334,11 @@ class Flows:
         return self.medium.add_link(bandwidth_bps, profile=profile)
 
     def start(self, now: int, item: object, size_bytes: int, delivered: bool, links: Sequence[FlowLink],
-              latency_ns: int, ends: Ends = (-1, -1), round: int = 0) -> int:
-        """A flow of `item` begins on `links`; returns the bytes that TCP sends again on each of them.
+              latency_ns: int, ends: Ends = (-1, -1), round: int = 0) -> None:
+        """A flow of `item` begins on `links`.
 
-        latency_ns: one way, from its source to its target; the RTT is twice that. Where links ask for TCP, the first
-        one's formula caps the rate, for the loss of all of them together. ends: vertices of source and target, of
-        which `connections` lets one flow after the other begin. round: of the message.
+        latency_ns: one way, from its source to its target; the RTT of a connection of TCP is twice that. ends: vertices
+        of source and target, of which `connections` lets one flow after the other begin. round: of the message.
         """
         self.catch_up(now)
         self._fruitless = 0
@@ -384,20 +350,13 @@ class Flows:
             fates = [fate for link in links if (fate := link.message_fates(*ends, round)) is not None]
             self.senders.write(now, ends, stack, item, size_bytes, size, links, latency_ns,
                                RowFates(fates) if fates else None, delivered)
-            return 0
-        tcp = tcp_of([(link.tcp, link.packet_loss, link.overhead_bytes) for link in links], latency_ns)
-        cap = None if tcp is None or tcp.wire_bps == inf else tcp.wire_bps
-        # the formula gives the rate of what arrives: what is sent again is counted, and does not slow the flow more
-        flow = FlowRequest(item, size, [link.number for link in links], 2 * latency_ns, cap, links)
+            return
+        flow = FlowRequest(item, size, [link.number for link in links], links)
         if self.sharing != "connections" or self._connected(flow, (ends, links[0].number)):
             self._begin(now, flow)
-        if tcp is None:
-            return 0
-        part, whole = TcpCap.resent_share(tcp.loss)
-        return size * part // whole
 
     def _begin(self, now: int, flow: FlowRequest) -> None:
-        self.fluid.start(now, flow.item, flow.size_bytes, flow.links, rtt_ns=flow.rtt_ns, cap_bps=flow.cap_bps)
+        self.fluid.start(now, flow.item, flow.size_bytes, flow.links)
         for link in flow.links if self.planned else ():
             plan = self.planned.get(link)
             if plan is not None:
@@ -584,4 +543,4 @@ class Flows:
 
 def refuse_mixture(first: str, second: str) -> NetworkError:
     return NetworkError(f"links with sharing {first} and links with sharing {second} in one network: expected one of "
-                        "maxmin, rtt_weighted and connections beside fifo")
+                        "maxmin, connections and tcp_fifo beside fifo")

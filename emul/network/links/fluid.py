@@ -1,8 +1,7 @@
-"""Fluid sharing of links: flows over several links get max-min fair rates, (weighted) progressive filling.
+"""Fluid sharing of links: flows over several links get max-min fair rates, by progressive filling.
 
-Bertsekas & Gallager 1992, Data Networks, section 6.5.2; Radunovic & Le Boudec 2007 for the weighted form. As in
-SimGrid, latency is no matter of this file: the caller has paid it before a flow starts. No calendar here: the
-caller asks `next_change()` and comes back with `advance(now)`.
+Bertsekas & Gallager 1992, Data Networks, section 6.5.2. As in SimGrid, latency is no matter of this file: the caller
+has paid it before a flow starts. No calendar here: the caller asks `next_change()` and comes back with `advance(now)`.
 
 Flows that share links, directly or through others, form a *group*. Only the groups that an event touches are solved
 anew. A group in which every link carries either all flows or a single one (the star: clients behind access links, one
@@ -30,8 +29,6 @@ from emul.network.links.shares import SNAP_NS, WORK_PER_BYTE, Flow, FlowGroup, R
 from emul.network.links.stalls import Stall, note_stall
 from emul.network.models.media import MediumSpec
 
-Sharing = Literal["maxmin", "rtt_weighted"]
-
 
 @dataclass(frozen=True, slots=True)
 class Completion:
@@ -48,20 +45,14 @@ Due = tuple[int, int, int, FlowGroup]           # when its next flow ends, seria
 class Fluid:
     """Flows over links with shared bandwidth. Times in ns, sizes in bytes, rates in bit/s.
 
-    Every flow is present on all its links at once and gets one rate. "maxmin": no flow's rate can be raised without
-    lowering one that is no larger. "rtt_weighted": the same of rates times RTT, so that flows share a bottleneck as
-    1/RTT and what one cannot use goes to the others (what long TCP flows with unequal RTTs do, roughly; Kollaps,
-    state.rs); an RTT below 1 ns counts as 1 ns.
+    Every flow is present on all its links at once and gets one rate. No flow's rate can be raised without lowering one
+    that is no larger (max-min).
 
     Items are hashable and each is in flight once. `now_ns` must not decrease from call to call. A call at a time
     beyond `next_change()` is taken as if `advance` had come first, and what ended is kept for it.
     """
 
-    def __init__(self, sharing: Sharing = "maxmin"):
-        if sharing not in ("maxmin", "rtt_weighted"):
-            raise NetworkError(f'sharing {sharing!r}: expected "maxmin" or "rtt_weighted"')
-        self.sharing = sharing
-        self._weighted = sharing == "rtt_weighted"
+    def __init__(self) -> None:
         self._links: list[SharedLink] = []
         self._flows: dict[Hashable, Flow] = {}         # in the order of their start
         self._background = 0                            # flows in flight that are background
@@ -242,15 +233,14 @@ class Fluid:
 
     # --- flows ------------------------------------------------------------------------------------------------------
 
-    def start(self, now_ns: int, item: Hashable, size_bytes: float, links: Sequence[int], *, rtt_ns: int = 0,
+    def start(self, now_ns: int, item: Hashable, size_bytes: float, links: Sequence[int], *,
               cap_bps: float | None = None, quiet: bool = False, background: bool = False) -> None:
         """Put `item` on its links; one named twice counts once. `cap_bps` is a rate that it never exceeds.
 
-        `rtt_ns` matters only with "rtt_weighted". Without bytes, or without a finite link and cap, it ends at
-        `now_ns`. quiet: while no other flow shares a link with it, `next_change` does not name its end, and `advance`
-        does not return it; `end_of` says when it ended. background: `advance` never returns it, and `next_change` names
-        nothing while all flows are such. Raises NetworkError where something of that cannot be, and
-        then changes nothing.
+        Without bytes, or without a finite link and cap, it ends at `now_ns`. quiet: while no other flow shares a link
+        with it, `next_change` does not name its end, and `advance` does not return it; `end_of` says when it ended.
+        background: `advance` never returns it, and `next_change` names nothing while all flows are such. Raises
+        NetworkError where something of that cannot be, and then changes nothing.
         """
         shared = [self._link(index) for index in (dict.fromkeys(links) if len(links) > 1 else links)]
         if item in self._flows:
@@ -275,8 +265,7 @@ class Fluid:
                 shared.append(medium)
                 if medium.follows and not medium.watched:
                     self._follow(now_ns, medium)
-        weight = 1 / max(1, rtt_ns) if self._weighted else 1.0
-        flow = Flow(self._order, item, size_bytes * WORK_PER_BYTE, weight, tuple(shared), quiet, background)
+        flow = Flow(self._order, item, size_bytes * WORK_PER_BYTE, tuple(shared), quiet, background)
         flow.members = members
         flow.active = _finite(flow.links)
         if not size_bytes or not flow.active:
@@ -302,7 +291,7 @@ class Fluid:
         flows = [other for group in groups for other in self._dissolve(group, now_ns)]
         flows.append(flow)
         if len(groups) > 1:             # they had no link in common: connected now, and no hub
-            self._touch(Mesh(now_ns, 0.0, flows, self._weighted))
+            self._touch(Mesh(now_ns, 0.0, flows))
         else:
             self._regroup(now_ns, 0.0, flows)
 
@@ -554,7 +543,7 @@ class Fluid:
             elif medium is not None and len(common) == 1:
                 self._touch(MediumHub(ns, rest, members, medium))
             else:
-                self._touch(Mesh(ns, rest, members, self._weighted))
+                self._touch(Mesh(ns, rest, members))
 
 
 def _next_due(heap: list[Due]) -> int | None:

@@ -18,7 +18,7 @@
   begin; it occupies nothing. With `gap: drop` that is one whose turn comes outside of contacts, and one that a contact
   cuts is lost there. With `gap: again` one that a contact cuts is sent from its start in the next one, until one (with
   those that touch it) takes the whole: what was carried in vain is `resent`. Only wholes are handed on to such a link.
-* Transports (`emul.network.links.transport`): ARQ on this link alone, or a cap on the rate as TCP's.
+* Transports (`emul.network.links.transport`): ARQ on this link alone.
 
 A change plans anew all that has not been transmitted: first what has been sent by now is set down with the link as it
 was, then the rest is planned with the link as it is. So a plan never depends on how many changes led to it.
@@ -29,17 +29,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
-from math import inf
 from typing import Literal, NamedTuple, cast
 
-from emul.base.errors import NetworkError
+from emul.network.links.connections import MSS_BYTES
 from emul.network.links.crossqueues import CrossQueue
 from emul.network.links.features import Delay, Queue, Switching
 from emul.network.links.link import GIVEN_BACK, HERE, InFlight, Left, Link, Tail
 from emul.network.links.service import NEVER, PAUSED, STOPPED, UNLIMITED, Bytes, Constant, Gated, Service, Varying
-from emul.network.links.tcp import MSS_BYTES
 from emul.network.links.transit import Transit
-from emul.network.links.transport import Arq, Attempts, Conditions, Fates, TcpCap
+from emul.network.links.transport import Arq, Attempts, Conditions, Fates
 from emul.network.models.contacts import INFINITE_BPS, Contacts, TimedLatency
 from emul.network.models.loss import Outage
 from emul.network.models.profiles import VaryingRate
@@ -66,7 +64,7 @@ class FullLink(Link):
     """
 
     __slots__ = ("_again", "_contacts", "_cross", "_draw", "_fates", "_flight", "_free", "_given", "_heap", "_key",
-                 "_lags", "_limit", "_load", "_outage", "_part_bytes", "_paused", "_profile", "_reorder", "_resent",
+                 "_lags", "_limit", "_load", "_outage", "_part_bytes", "_paused", "_profile", "_reorder",
                  "_seq", "_service", "_switching", "_tails", "_transport", "_waiting", "_waits", "cut", "returns",
                  "typical_ns")
 
@@ -74,7 +72,7 @@ class FullLink(Link):
                  bandwidth_bps: int | float | None = None, outage: Outage | None = None,
                  overhead_bytes: int = 0, mtu: int | None = None, *,
                  profile: VaryingRate | None = None, queue: Queue | None = None, switching: Switching | None = None,
-                 transport: Arq | TcpCap | None = None, key: int = 0, load: LinkLoad | None = None,
+                 transport: Arq | None = None, key: int = 0, load: LinkLoad | None = None,
                  cross: CrossQueue | None = None):
         super().__init__(src, dst, 0, bandwidth_bps, None, overhead_bytes, mtu)
         self._flight: deque[Transit] = deque()         # in the order offered; what has left among them is `gone`
@@ -89,7 +87,7 @@ class FullLink(Link):
         self._transport = transport
         self._key = key
         self._part_bytes: int | None = None     # wire bytes of what is repeated alone; None: whole messages
-        if isinstance(transport, Arq) and transport.mode == "selective_repeat":
+        if transport is not None and transport.mode == "selective_repeat":
             self._part_bytes = mtu + overhead_bytes if mtu else transport.mtu or MSS_BYTES
         self._paused = False
         self._profile = self._given = profile
@@ -116,8 +114,7 @@ class FullLink(Link):
     def _set_outage(self, outage: Outage | None) -> None:
         self._outage = outage
         self._lost = None if outage is None or self._transport is not None else outage.lost
-        arq = isinstance(self._transport, Arq)
-        self._fates = Fates(outage) if arq and outage is not None else None
+        self._fates = None if outage is None or self._transport is None else Fates(outage)
 
     def _set_service(self) -> None:
         service: Service
@@ -130,10 +127,6 @@ class FullLink(Link):
             service = UNLIMITED
         else:
             service = Constant(self.bandwidth_bps)
-        self._resent: tuple[int, int] | None = None     # the share of bytes that TCP sends again
-        if isinstance(self._transport, TcpCap):
-            self._resent = self._transport.resent_share(self._loss_per_packet())
-            service = self._capped(self._transport, service)
         timeline = None if self._outage is None else self._outage.timeline
         if timeline is not None:
             service = Gated(service, timeline)
@@ -144,17 +137,6 @@ class FullLink(Link):
         """The link's own rate, of which background traffic takes its part; None: infinite."""
         return self.bandwidth_bps if self._profile is None else self._profile
 
-    def _capped(self, cap: TcpCap, service: Service) -> Service:
-        """`service` at TCP's rate if that is less. The formulas count payload, the link's rate wire bytes."""
-        if self._profile is not None or self._load is not None:
-            raise NetworkError(f"link {self.src} -> {self.dst}: transport tcp: expected a bandwidth that is constant, "
-                               "without background traffic")
-        rate = cap.rate_bps(self._loss_per_packet(), 2 * self.typical_ns) * (1 + self.overhead_bytes / cap.mss)
-        return Constant(rate) if rate < (inf if self.bandwidth_bps is None else self.bandwidth_bps) else service
-
-    def _loss_per_packet(self) -> float:
-        return 0.0 if self._outage is None else self._outage.mean_loss(1)
-
     # --- the interface ---
 
     def offer(self, now: int, item: object, size_bytes: int, round: int, last: bool = True, tail: Tail = HERE) -> bool:
@@ -162,11 +144,11 @@ class FullLink(Link):
         if self._cross is not None:
             self._cross.pull(now)
         e = self._entered(now, item, size_bytes, round)
-        whole = last or self._switching is None or isinstance(self._transport, Arq)
+        whole = last or self._switching is None or self._transport is not None
         start = max(now, self._busy_until)
         if self._contacts is not None and not self.returns:
             start = self._opens(self._contacts, start)
-        if isinstance(self._transport, Arq):
+        if self._transport is not None:
             e.comes, start = tail, max(start, tail.end_ns)      # ARQ sends whole messages
             e.task = Attempts(self._transport, e.size, self._part_bytes, e.packets, self._key, round, e.k)
         elif self._again:
@@ -375,7 +357,7 @@ class FullLink(Link):
                     e.delivered = True
             if e.settled or cut or not e.accepted:
                 e.delivered = False
-            e.resent = again if self._resent is None else _share(e.size, *self._resent)
+            e.resent = again
             if self._lags is not None:
                 latency = self._lags.latency_at(e.end)
             arrival = e.end + latency
@@ -510,9 +492,3 @@ class FullLink(Link):
         self._floor = floor
         self._heap = [(e.due, e.seq, e) for e in self._flight if not (e.gone or e.cross)]
         heapify(self._heap)
-
-
-def _share(number: int, numerator: int, denominator: int) -> int:
-    """number * numerator / denominator, rounded half to even."""
-    whole, rest = divmod(number * numerator, denominator)
-    return whole + (2 * rest > denominator or (2 * rest == denominator and whole & 1))

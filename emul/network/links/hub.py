@@ -18,7 +18,7 @@ _Entry = tuple[float, int, int, Flow]              # key, order, version when pu
 class Hub:
     """Flows that share the same links, `common`, and are capped each by links of its own: a PS queue in virtual time.
 
-    The level v' (bit/s a unit of weight) is that of progressive filling on one link: a flow gets min(cap, weight v').
+    The level v' (bit/s a unit of share) is that of progressive filling on one link: a flow gets min(cap, share v').
     Virtual time v is its integral, so that the finish of a flow below its cap is a constant of v, as that of a capped
     one is of t. Flows change between the two as the level moves: each heap has an entry for it, of the last version.
     """
@@ -61,7 +61,7 @@ class Hub:
         """Take a flow in, free until `solve`. Its cap: the least bandwidth of its links outside `common`, in bit/s."""
         flow.group = self
         self.flows[flow] = None
-        flow.share, flow.cost = flow.weight, 1.0
+        flow.share, flow.cost = 1.0, 1.0
         flow.cap_bps = min((link.alone_bps(flow) for link in flow.active if link not in self.common), default=inf)
         self._release(flow)
 
@@ -131,7 +131,7 @@ class Hub:
         return max(0.0, flow.work - flow.share * (v - flow.anchor))
 
     def rate_bps(self, flow: Flow) -> float:
-        """The flow's rate by the last `solve`: its cap, or its weight times the level."""
+        """The flow's rate by the last `solve`: its cap, or its share times the level."""
         return flow.cap_bps if flow.capped else flow.share * self.level
 
     def solve(self) -> None:

@@ -180,7 +180,7 @@ def fill(flows: Iterable[Flow], links: Iterable[SharedLink]) -> None:
             capacity, shares, costs = link.terms(users)
         else:
             assert link.bandwidth_bps is not None
-            capacity, shares, costs = link.bandwidth_bps, [flow.weight for flow in users], [1.0] * len(users)
+            capacity, shares, costs = link.bandwidth_bps, [1.0] * len(users), [1.0] * len(users)
         if len(users) == 1:             # what a flow has for itself is a cap
             i = number[users[0]]
             caps[i] = min(caps[i], capacity / costs[0])

@@ -45,22 +45,22 @@ class SharedMedium(SharedLink):
         and the cost c has x = level * s and takes c * x."""
         here = [flow.members if len(flow.members) == 1 else [link for link in flow.members if link.medium is self]
                 for flow in flows]
-        weights: dict[Hashable, float] = {}
-        for flow, links in zip(flows, here, strict=True):
+        users: dict[Hashable, int] = {}             # station -> its flows
+        for links in here:
             for station in [links[0].station] if len(links) == 1 else {link.station: None for link in links}:
-                weights[station] = weights.get(station, 0.0) + flow.weight
+                users[station] = users.get(station, 0) + 1
         seconds = {link: link.seconds_a_bit for link in {link: None for links in here for link in links}}
-        divisors = {link: weights[link.station] * s if self.airtime else 1.0 for link, s in seconds.items()}
-        shares = [flow.weight / (divisors[links[0]] if len(links) == 1 else max(divisors[link] for link in links))
-                  for flow, links in zip(flows, here, strict=True)]
+        divisors = {link: users[link.station] * s if self.airtime else 1.0 for link, s in seconds.items()}
+        shares = [1.0 / (divisors[links[0]] if len(links) == 1 else max(divisors[link] for link in links))
+                  for links in here]
         costs = [seconds[links[0]] if len(links) == 1 else sum([seconds[link] for link in links]) for links in here]
-        return self.capacity(len(weights)), shares, costs
+        return self.capacity(len(users)), shares, costs
 
-    def worth(self, flow: Flow, weights: dict[Hashable, float]) -> float:
-        """The share s of a flow: its rate at the level 1. weights: of the flows of each station."""
+    def worth(self, flow: Flow, users: dict[Hashable, int]) -> float:
+        """The share s of a flow: its rate at the level 1. users: the number of flows of each station."""
         if not self.airtime:
-            return flow.weight
-        return min(flow.weight / (weights[link.station] * link.seconds_a_bit)
+            return 1.0
+        return min(1.0 / (users[link.station] * link.seconds_a_bit)
                    for link in flow.members if link.medium is self)
 
 
@@ -136,7 +136,7 @@ class MediumHub(Hub):
         medium, seconds = self._medium, link.seconds_a_bit
         self.flows[flow] = None
         self._stations[link.station] = {flow: None}
-        flow.share = flow.weight / (flow.weight * seconds) if medium.airtime else flow.weight
+        flow.share = 1.0 / seconds if medium.airtime else 1.0
         flow.cost = seconds
         self._set_cap(flow)
         self._release(flow)
@@ -193,17 +193,16 @@ class MediumHub(Hub):
             if not stopped(flow):
                 for station in stations(flow, medium):
                     self._stations.setdefault(station, {})[flow] = None
-        weights: dict[Hashable, float] = {}
+        users: dict[Hashable, int] = {}
         for flow in touched if medium.airtime else ():
             for station in stations(flow, medium):
-                if station not in weights:
-                    weights[station] = sum(one.weight for one in self._stations.get(station, ()))
+                users[station] = len(self._stations.get(station, ()))
         for flow in touched:
             if stopped(flow):
-                flow.share, flow.cost, flow.cap_bps = flow.weight, 0.0, 0.0
+                flow.share, flow.cost, flow.cap_bps = 1.0, 0.0, 0.0
                 self._cap(flow)
                 continue
-            flow.share, flow.cost = medium.worth(flow, weights), cost(flow, medium)
+            flow.share, flow.cost = medium.worth(flow, users), cost(flow, medium)
             self._set_cap(flow)
             self._release(flow)
         self._measure()

@@ -1,6 +1,6 @@
-"""Flows in any arrangement, filled anew at each event: weighted progressive filling, or, with media, by `levels`.
+"""Flows in any arrangement, filled anew at each event: progressive filling, or, with media, by `levels`.
 
-Bertsekas & Gallager 1992, Data Networks, section 6.5.2; Radunovic & Le Boudec 2007 for the weighted form.
+Bertsekas & Gallager 1992, Data Networks, section 6.5.2.
 """
 
 from __future__ import annotations
@@ -16,13 +16,11 @@ from emul.network.links.shares import SNAP_NS, TIE, TIE_NS, Flow, SharedLink
 class Mesh:
     """Flows in any arrangement: filled anew at each event. 0.3 ms for 1,000 flows over 3 of 100 links each."""
 
-    __slots__ = ("_links", "_media", "due", "epoch", "flows", "next_ns", "ns", "rest", "stale", "until_regroup",
-                 "weighted")
+    __slots__ = ("_links", "_media", "due", "epoch", "flows", "next_ns", "ns", "rest", "stale", "until_regroup")
 
-    def __init__(self, ns: int, rest: float, flows: Iterable[Flow], weighted: bool):
+    def __init__(self, ns: int, rest: float, flows: Iterable[Flow]):
         self.ns, self.rest = ns, rest               # the clock: ns + rest
         self.flows = dict.fromkeys(flows)
-        self.weighted = weighted                    # else all weights are 1
         self.until_regroup = len(self.flows) // 8   # changes: then it may have fallen apart, or be a hub
         self.epoch = 0                              # of its entry in the heap
         self.stale = False                          # in the list of what must be solved
@@ -81,7 +79,7 @@ class Mesh:
         return bool(link.flows) and next(iter(link.flows)).group is self
 
     def _fill(self) -> None:
-        """Weighted progressive filling: the tightest link freezes its flows at its level, again and again.
+        """Progressive filling: the tightest link freezes its flows at its level, again and again.
 
         A link's level only rises while others freeze flows, so a key in the heap is a lower bound and is looked at
         again when it comes to the top. Sum over routes of the length, times log(links).
@@ -94,7 +92,7 @@ class Mesh:
                 assert link.bandwidth_bps is not None
                 link.left_bps = link.bandwidth_bps
                 link.open = len(link.flows)
-                heap.append((link.left_bps / self._weight(link), link.index, link))
+                heap.append((link.left_bps / link.open, link.index, link))
         heapify(heap)
         level = 0.0                             # it never falls: rounding must not leave a flow nothing
         while heap:
@@ -102,7 +100,7 @@ class Mesh:
             if not link.open:
                 heappop(heap)
                 continue
-            found = max(level, link.left_bps / self._weight(link))
+            found = max(level, link.left_bps / link.open)
             if found > bound:
                 heapreplace(heap, (found, index, link))
                 continue
@@ -110,14 +108,10 @@ class Mesh:
             level = found
             for flow in link.flows:
                 if flow.rate_bps < 0:
-                    rate = flow.rate_bps = flow.weight * level
+                    flow.rate_bps = level
                     for other in flow.active:
-                        other.left_bps -= rate
+                        other.left_bps -= level
                         other.open -= 1
-
-    def _weight(self, link: SharedLink) -> float:
-        """Of its flows that are not frozen: summed each time, since differences would leave rests of rounding."""
-        return sum(flow.weight for flow in link.flows if flow.rate_bps < 0) if self.weighted else link.open
 
     def plan(self) -> None:
         """Set `due`: the whole ns by which the next flow ends, None where none does."""

@@ -14,12 +14,20 @@ from functools import partial
 from math import ceil, inf
 from typing import Any, Literal
 
-from emul.network.links.connections import LEAST_S, Next, PacketTrain, Passage, TcpStack, TrainPart, pass_queue
+from emul.network.links.connections import (
+    LEAST_S,
+    MSS_BYTES,
+    Next,
+    PacketTrain,
+    Passage,
+    TcpStack,
+    TrainPart,
+    pass_queue,
+)
 from emul.network.links.fluid import Fluid
 from emul.network.links.senders import Ends, Sender, SenderLink, Senders, SentMessage
 from emul.network.links.service import WORK_PER_BYTE
 from emul.network.links.stalls import LEAST_NS, Stall, note_stall, of_profile, stalled_ns
-from emul.network.links.tcp import MSS_BYTES
 from emul.network.models.profiles import NEVER, VaryingRate
 
 _ROUNDED = 1e-3         # bytes: their sums are floats

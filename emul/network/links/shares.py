@@ -82,16 +82,15 @@ class Flow:
     """An item on its links, with what is left of it."""
 
     __slots__ = ("active", "anchor", "background", "cap_bps", "capped", "cost", "group", "item", "links", "members",
-                 "order", "quiet", "rate_bps", "share", "version", "weight", "work")
+                 "order", "quiet", "rate_bps", "share", "version", "work")
 
-    def __init__(self, order: int, item: Hashable, work: float, weight: float, links: tuple[SharedLink, ...],
+    def __init__(self, order: int, item: Hashable, work: float, links: tuple[SharedLink, ...],
                  quiet: bool, background: bool = False):
         self.order = order
         self.item = item
         self.quiet = quiet                          # its end is no event while it is alone
         self.background = background                # nobody waits for its end
         self.work = work                            # bit ns / s, at the group's clock or, in a hub, at `anchor`
-        self.weight = weight
         self.links = links
         self.active: tuple[SharedLink, ...] = ()         # those that limit it: of finite bandwidth, and media
         self.members: tuple[MediumMember, ...] = ()      # its links that belong to a medium
@@ -99,7 +98,7 @@ class Flow:
         self.group: FlowGroup | None = None
         self.cap_bps = inf                          # in a hub: of the links that it has for itself
         self.capped = False
-        self.share = weight                         # ... its rate at the level 1,
+        self.share = 1.0                            # ... its rate at the level 1,
         self.cost = 1.0                             # ... and what a bit/s takes of what is shared
         self.anchor = 0.0
         self.version = 0

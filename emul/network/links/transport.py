@@ -1,4 +1,4 @@
-"""Transports of a link: automatic repeat requests (ARQ), and the rate that TCP would reach.
+"""Automatic repeat requests (ARQ): a link sends again what it has lost.
 
 ARQ is hop by hop: each link repeats what it lost, and hands on whole messages. On a route of one link that is what an
 end-to-end transport does; on a longer one it is not: there a message is lost only if one link gives up.
@@ -28,8 +28,6 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
-from math import inf
 from typing import Literal, NamedTuple, Protocol, cast, get_args
 
 import numpy as np
@@ -38,13 +36,11 @@ from emul.base.plain import is_count, is_number
 from emul.base.streams import key64, uniform_at, uniforms_at
 from emul.network.links.features import Finding
 from emul.network.links.service import PAUSED, Bytes, Service
-from emul.network.links.tcp import MSS_BYTES, RTO_NS, mathis_bps, pftk_bps
 from emul.network.models.chains import RoundChain
 from emul.network.models.loss import Outage, PerRound, Timed, TracedLoss
 
 ArqMode = Literal["stop_and_wait", "selective_repeat"]
 ARQ_MODES: tuple[str, ...] = get_args(ArqMode)
-TCP_FORMULAS = ("mathis", "pftk")
 UNLIMITED_RETRIES = 4095         # the value of "unlimited", so that a link that loses all comes to an end
 _ACK = 1 << 62                      # draws of acknowledgements: apart from those of packets, below 2^63
 
@@ -79,45 +75,6 @@ class Arq:
         if self.mtu is not None and self.mode == "stop_and_wait":
             found.append(("mtu", repr(self.mtu), "is of selective_repeat: stop_and_wait repeats whole messages"))
         return found
-
-
-@dataclass(frozen=True, slots=True)
-class TcpCap:
-    """A message is no faster than TCP's formula says for the link's round trip and loss a packet; nothing is lost.
-
-    For long flows only: the formulas are of the steady state. Module `tcp` has them and their sources. mss: bytes of a
-    message in a packet. b: packets acknowledged at once. rto_ns: of pftk. window: bytes, a limit by window / RTT.
-    """
-
-    formula: Literal["mathis", "pftk"]
-    mss: int = MSS_BYTES
-    b: int = 1
-    rto_ns: int | None = None
-    window: int | None = None
-
-    def problems(self) -> list[Finding]:
-        """(field, found, expected) of all that is wrong with it: ranges, and a timeout of mathis, which has none."""
-        found = _counts({"mss": 1, "b": 1, "rto_ns": 1, "window": 1}, self)
-        if self.formula not in TCP_FORMULAS:
-            found.append(("tcp", repr(self.formula), f"expected one of {', '.join(TCP_FORMULAS)}"))
-        if self.rto_ns is not None and self.formula == "mathis":
-            found.append(("rto", repr(self.rto_ns), "is of pftk: mathis knows no timeouts"))
-        return found
-
-    def rate_bps(self, loss: float, rtt_ns: int) -> float:
-        """Payload bit/s; math.inf where nothing limits it."""
-        if rtt_ns == 0:
-            return inf
-        if self.formula == "mathis":
-            return mathis_bps(rtt_ns, loss, mss_bytes=self.mss, b=self.b, window_bytes=self.window)
-        rto_ns = RTO_NS if self.rto_ns is None else self.rto_ns
-        return pftk_bps(rtt_ns, loss, mss_bytes=self.mss, b=self.b, rto_ns=rto_ns, window_bytes=self.window)
-
-    @staticmethod
-    def resent_share(loss: float) -> tuple[int, int]:
-        """loss / (1 - loss), what is sent again on average of each byte, as a fraction. Of p = 1 nothing arrives: 0."""
-        share = Fraction(loss) / (1 - Fraction(loss)) if loss < 1 else Fraction(0)
-        return share.numerator, share.denominator
 
 
 class _ByPacket(Protocol):

@@ -1,4 +1,4 @@
-"""TCP's caps against the numbers of the literature, and what a kernel measured; slow start against counting."""
+"""The formulas of TCP against the numbers of the literature, and what a kernel measured."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks import tcp_formulas
+from benchmarks.tcp_formulas import mathis_bps, pftk_bps
 from emul.base.errors import NetworkError
-from emul.network import Fluid
-from emul.network.links import tcp
-from emul.network.links.tcp import mathis_bps, pftk_bps
 
 MS = 10**6
 losses = st.floats(1e-6, 0.3)
@@ -20,7 +19,7 @@ rtts = st.integers(1 * MS, 1000 * MS)
 
 
 def test_the_examples_hold():
-    assert doctest.testmod(tcp).failed == 0
+    assert doctest.testmod(tcp_formulas).failed == 0
 
 
 @pytest.mark.parametrize(("p", "measured", "to_mathis", "to_pftk"), [
@@ -47,7 +46,7 @@ def test_more_loss_a_longer_rtt_and_a_longer_timeout_give_less(p, rtt, more):
     for rate in (mathis_bps, pftk_bps):
         assert rate(rtt, p * more) < rate(rtt, p)
         assert rate(round(rtt * more), p) < rate(rtt, p)
-    assert pftk_bps(rtt, p, rto_ns=round(tcp.RTO_NS * more)) < pftk_bps(rtt, p)
+    assert pftk_bps(rtt, p, rto_ns=round(tcp_formulas.RTO_NS * more)) < pftk_bps(rtt, p)
 
 
 def test_the_window_caps_and_without_loss_nothing_else_does():
@@ -55,14 +54,6 @@ def test_the_window_caps_and_without_loss_nothing_else_does():
         assert rate(100 * MS, 0) == inf
         assert rate(100 * MS, 0, window_bytes=65_535) == 8 * 65_535 * 10
         assert rate(100 * MS, 0.5, window_bytes=10**9) == rate(100 * MS, 0.5)
-
-
-def test_a_cap_of_tcp_is_what_a_flow_in_a_fat_link_gets():
-    fluid = Fluid()
-    fluid.add_link(10**9)
-    cap = pftk_bps(40 * MS, 0.01)
-    fluid.start(0, "m", 10**6, [0], cap_bps=cap)
-    assert fluid.rate_bps("m") == cap
 
 
 @pytest.mark.parametrize(("wrong", "text"), [

@@ -1,4 +1,4 @@
-"""The most that a long TCP flow gets, by its RTT and its loss: caps for flows in `Fluid`, and the cost of slow start.
+"""The most that a long TCP flow gets, by its RTT and its loss: what connections and deployments are compared with.
 
 Formulas for loss-based congestion control (Reno; Cubic is close at short RTT) under independent losses. They say
 nothing of BBR, which does not slow down for them. Times in ns, sizes in bytes, rates in bit/s of payload.
@@ -9,10 +9,9 @@ from __future__ import annotations
 from math import inf, sqrt
 
 from emul.base.errors import NetworkError
+from emul.network.links.connections import MSS_BYTES
 
-MSS_BYTES = 1448                # MTU 1500 less IPv4 20, TCP 20, timestamps 12
 RTO_NS = 200_000_000            # the least of Linux; RFC 6298 says 1 s, RFC 5348 4 RTT
-INITIAL_WINDOW = 10             # segments, RFC 6928
 
 _NS = 10**9
 
