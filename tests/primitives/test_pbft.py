@@ -60,9 +60,9 @@ class Cluster:
 
     def __init__(self, n: int, f: int, t: int = 0, faults: dict[int, str] | None = None, clients: int = 4,
                  rng: np.random.Generator | None = None, latency: tuple[float, float] = (2.5, 7.5), timeout: int = T,
-                 loss: float = 0.0, until: int = 0, repeat: float = 0.0, held=None, omit_max: int = 0,
+                 loss: float = 0.0, until: int = 0, repeat: float = 0.0, held=None,
                  commits: float = 0.0):
-        self.group, self.t = ServerGroup(n, f, timeout, omit_max), t
+        self.group, self.t = ServerGroup(n, f, timeout), t
         self.rng = rng or np.random.default_rng(1)
         self.latency, self.loss, self.until, self.repeat = latency, loss, until, repeat
         self.commits = commits                              # loss of Commits, for as long as there are losses
@@ -251,13 +251,6 @@ def test_a_server_without_any_input_fetches_all_of_them_from_the_leader():
     assert cluster.results == {truth()}
     assert {view for _, view, _ in cluster.decided.values()} == {0}
     assert cluster.sent["Fetch"] == 1
-
-
-def test_omit_max_lets_the_leader_leave_so_many_inputs_out():
-    held = {s: {c: b"%d of 0" % c for c in range(4) if (s, c) != (0, 3)} for s in range(4)}
-    cluster = Cluster(4, 1, held=held, omit_max=1).run(10**13)
-    assert cluster.results == {truth(3)}
-    assert {view for _, view, _ in cluster.decided.values()} == {0}
 
 
 @pytest.mark.parametrize("seed", range(20))

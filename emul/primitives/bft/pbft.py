@@ -16,10 +16,10 @@ instance t: (t + v) mod N.
     Fetch       -> Bodies                       inputs that were named and are not here
     Decision    -> who asks or changes views    the proposal and q Commits: for who was left behind
 
-Check of a proposal: (i) it is the leader's; (ii) every input is signed by its client, no client twice; (iii) no more
-than `omit_max` of this server's own inputs are left out; (iv) F of the inputs has the proposed bytes. A client that has
-signed two inputs is left out, with both as proof. A value that was prepared before is not asked for (iii) again: q
-servers have accepted it.
+Check of a proposal: (i) it is the leader's; (ii) every input is signed by its client, no client twice; (iii) none of
+this server's own inputs is left out; (iv) F of the inputs has the proposed bytes. A client that has signed two inputs
+is left out, with both as proof. A value that was prepared before is not asked for (iii) again: q servers have accepted
+it.
 
 Deviations from the sheet that the scheme follows: certificates in ViewChange, without which a liar could claim to have
 prepared anything; `Decision`, so that a server that a faulty leader kept out catches up: it checks (ii), (iv) itself.
@@ -299,7 +299,6 @@ class ServerGroup:
     servers: int                                # N
     faults: int                                 # f
     timeout_ns: int                             # T of view 0; at least ten times the latency, and F's time
-    omit_max: int = 0
 
     @property
     def quorum(self) -> int:
@@ -528,7 +527,7 @@ class Replica:
             for entry in double:
                 self._missed |= {(e.client, e.digest): e for e in self._known[entry.client].values()}
             return "upload signed twice"
-        if len(left_out) > self.group.omit_max:
+        if left_out:
             self._missed |= {(e.client, e.digest): e for e in left_out}
             return "inputs left out"
         return None

@@ -53,13 +53,11 @@ class Params:
     kernel: int = 3
     stride: int = 1
     psi: int = 0                        # clients that are filtered a round
-    discrepancy: Literal["mean", "sum"] = "mean"
     aggregate: Literal["mean", "weighted", "printed"] = "mean"
     predict: Literal["model", "nearest"] = "model"      # the evaluated prediction: the own model, or the nearest G^j
     faults: int = 1                     # f; at least 3 f + 1 servers
     view_timeout_s: float = 0.1         # T; at least 10 latencies and the time of F
     round_timeout_s: float = 1.0        # of an agreement
-    omit_max: int = 0                   # uploads that a server holds, and a proposal may leave out
     upload_deadline_s: float | None = None      # of a round at the servers; None: until the fates are known
     result_timeout_s: float | None = None       # of a client, after its upload; None: until the fates are known
 
@@ -118,7 +116,7 @@ class ServerState:
 
 async def server(node: Node, p: Params, fault: type[ServerBehaviour] = ServerBehaviour, delay_s: float = 0.0) -> None:
     """fault: what this server does wrong. delay_s: before everything that it sends to other servers."""
-    pool, group = pooling(p), ServerGroup(len(node.servers), p.faults, round(p.view_timeout_s * 1e9), p.omit_max)
+    pool, group = pooling(p), ServerGroup(len(node.servers), p.faults, round(p.view_timeout_s * 1e9))
     s = node.state(ServerState())
     away, s.within = s.within > 0, 0
     later: list[Message] = []           # ViewChanges of rounds to come
@@ -159,7 +157,7 @@ async def server(node: Node, p: Params, fault: type[ServerBehaviour] = ServerBeh
 
 def F(inputs: dict[int, prototypes.Upload], p: Params, excluded: dict[bytes, tuple[int, ...]]) -> bytes:
     """The bytes to agree on; whom the filter left out is noted."""
-    found = prototypes.filtered_mean(inputs, p.psi, p.discrepancy, p.aggregate)
+    found = prototypes.filtered_mean(inputs, p.psi, p.aggregate)
     body = prototypes.to_bytes(found.prototypes)
     excluded[body] = found.excluded
     return body
@@ -220,7 +218,7 @@ def check(params: Params, world: World) -> list[str]:
                       f"the topology has {world.servers}")
     if not 0 <= p.psi < max(1, world.clients):
         errors.append(f"psi = {p.psi}: expected a number below {world.clients}, the number of clients")
-    errors += checks.not_negative(lambda_=p.lambda_) + checks.at_least(0, "0 uploads or more", omit_max=p.omit_max)
+    errors += checks.not_negative(lambda_=p.lambda_)
     errors += checks.times(view_timeout=p.view_timeout_s, round_timeout=p.round_timeout_s,
                            upload_deadline=p.upload_deadline_s, result_timeout=p.result_timeout_s)
     name = name_of(world.task.get("model"))

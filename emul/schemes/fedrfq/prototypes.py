@@ -29,7 +29,6 @@ _COUNT_LIMIT = 1 << 24                  # samples of a class that a client may c
 _HEAD = struct.Struct("<II")
 _COUNT = struct.Struct("<I")
 
-Discrepancy = Literal["mean", "sum"]
 Aggregate = Literal["mean", "weighted", "printed"]
 
 
@@ -111,8 +110,7 @@ def from_bytes(body: bytes, length: int, classes: int, counted: bool = False) ->
     return Upload(prototypes, counts)
 
 
-def filtered_mean(inputs: Mapping[int, Upload], psi: int = 0, discrepancy: Discrepancy = "mean",
-                  aggregate: Aggregate = "mean") -> Filtered:
+def filtered_mean(inputs: Mapping[int, Upload], psi: int = 0, aggregate: Aggregate = "mean") -> Filtered:
     """F(inputs, psi) for {client: upload}; the order of the clients does not matter. psi >= len(inputs) > 0: nothing is
     left to average, and no class comes out.
 
@@ -123,7 +121,7 @@ def filtered_mean(inputs: Mapping[int, Upload], psi: int = 0, discrepancy: Discr
     excluded: list[int] = []
     if psi:
         centre = _means(inputs, clients, "mean")
-        far = {k: _distance(inputs[k], centre, discrepancy) for k in clients}
+        far = {k: _distance(inputs[k], centre) for k in clients}
         excluded = sorted(clients, key=lambda k: (-far[k], k))[:psi]
     left = [k for k in clients if k not in excluded]
     return Filtered(_means(inputs, left, aggregate), tuple(sorted(excluded)))
@@ -144,9 +142,10 @@ def _means(inputs: Mapping[int, Upload], clients: list[int], aggregate: Aggregat
     return found
 
 
-def _distance(upload: Upload, centre: Mapping[int, np.ndarray], discrepancy: Discrepancy) -> Fraction:
+def _distance(upload: Upload, centre: Mapping[int, np.ndarray]) -> Fraction:
+    """Of a client's prototypes from the means of all, in the mean of its classes."""
     total = 0
     for label, vector in upload.prototypes.items():
         d = vector.astype(np.int64) - centre[label]
         total += sum((d * d).tolist())              # each < 2^54; their sum is not bounded by 64 bits
-    return Fraction(total, max(1, len(upload.prototypes)) if discrepancy == "mean" else 1)
+    return Fraction(total, max(1, len(upload.prototypes)))

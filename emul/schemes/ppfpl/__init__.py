@@ -74,7 +74,6 @@ class Params:
     scaled: bool = True                 # it iterates on twice what is printed, which halves its error
     layout: Literal["packed", "per_class"] = "packed"               # per_class: a ciphertext for each prototype
     he: Literal["plain", "ckks"] = "plain"
-    norm_tolerance: float = 1e-3        # of |u|^2
     prototype_layer: Literal["relu", "linear"] = "relu"             # features after or before the last ReLU
     min_holders: int = 1                # accepted clients of a class, below which it keeps its prototype
     upload_deadline_s: float | None = None      # of the clients; None: until the fates are known
@@ -85,7 +84,7 @@ def setting(p: Params, task: NodeTask) -> PpfplSetting:
     """The setting that all roles have in common."""
     rule = WeightRule(p.chi, p.weight, p.compare, p.d, p.scaled, p.min_holders)
     layout = Layout(task.classes, task.feature_size, PROTOTYPES.slots, p.layout == "packed")
-    return PpfplSetting(rule, layout, p.he == "ckks", p.norm_tolerance, p.upload_deadline_s, p.server_timeout_s)
+    return PpfplSetting(rule, layout, p.he == "ckks", p.upload_deadline_s, p.server_timeout_s)
 
 
 # --- servers --------------------------------------------------------------------------------------------------------
@@ -215,7 +214,7 @@ def _faulty(fault: type[Honest]) -> Any:
 def check(params: Params, world: World) -> list[str]:
     """The mistakes in these parameters; none if they are sound."""
     p = params
-    errors = checks.not_negative(lambda_=p.lambda_, norm_tolerance=p.norm_tolerance)
+    errors = checks.not_negative(lambda_=p.lambda_)
     errors += checks.times(upload_deadline=p.upload_deadline_s, server_timeout=p.server_timeout_s)
     errors += checks.at_least(0, "0 iterations or more", d=p.d) + checks.at_least(
         1, "1 client or more", min_holders=p.min_holders)

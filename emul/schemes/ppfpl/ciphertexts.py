@@ -27,6 +27,7 @@ from emul.primitives.he.ckks import Box, Cipher
 from emul.schemes.ppfpl.decisions import LEAST, WeightRule, iterate
 from emul.schemes.ppfpl.slots import Layout, uniform, zero_sum
 
+NORM_TOLERANCE = 1e-3                   # of |u|^2, which is 1
 ACCEPT = 1e-6                           # of a masked excess: its noise is 3e-7 at most
 C_LEVELS = 6                            # rescales that a fresh ciphertext under c bears
 _DIGITS = 6                             # of |T|^2, as V tells it: what it decrypts is rounded, since A knows the cipher
@@ -94,7 +95,7 @@ def _squares(box: Box, layout: Layout, ciphers: Sequence[Cipher], seed: bytes) -
     return box.seal([cipher * cipher + mask for cipher, mask in zip(ciphers, masks, strict=True)], 1)
 
 
-def check_norm(box: Box, cohort: Cohort, squares: Rows, tolerance: float) -> list[bool]:
+def check_norm(box: Box, cohort: Cohort, squares: Rows) -> list[bool]:
     """V: whether every prototype of a client has length 1 and every other block is empty, by client."""
     sound = dict.fromkeys(cohort.held, True)
     for (m, row), cipher in zip(cohort.sent(), box.open(squares), strict=True):
@@ -104,7 +105,7 @@ def check_norm(box: Box, cohort: Cohort, squares: Rows, tolerance: float) -> lis
             of, place = cohort.layout.place(k)
             if of == row:
                 wanted[place.start // cohort.layout.block] = 1.0
-        sound[m] &= bool((np.abs(found - wanted) <= tolerance).all())       # not of a NaN
+        sound[m] &= bool((np.abs(found - wanted) <= NORM_TOLERANCE).all())       # not of a NaN
     return list(sound.values())
 
 

@@ -28,7 +28,6 @@ class PpfplSetting:
     rule: WeightRule
     layout: Layout
     real: bool                          # he: ckks
-    tolerance: float                    # of a squared norm
     upload_deadline_s: float | None
     server_timeout_s: float | None
 

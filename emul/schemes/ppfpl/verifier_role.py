@@ -47,7 +47,7 @@ async def verify(node: Node, setting: PpfplSetting, s: State) -> None:
         s.boxes = await take_keys(node, setting.scheme, check.dealt, setting.server_timeout_s,
                                   setting.load_s("verifier"))
     box, cohort = s.boxes, cohort_of(check, setting.layout)
-    good = await node.compute("check_norm", he.check_norm, box.v, cohort, check.squares.rows, setting.tolerance,
+    good = await node.compute("check_norm", he.check_norm, box.v, cohort, check.squares.rows,
                               cost_s=setting.cost_s("check_norm", len(cohort.sent())))
     node.send(aggregator, Accepted(np.array(good, np.uint8)))
     cohort = cohort.only([m for m, accepted in zip(cohort.held, good, strict=True) if accepted])

@@ -86,7 +86,6 @@ class Params(QuantisedSum):
     group: int = 8                          # g, clients of a group; a group has g to 2 g - 1
     least: int = 3                          # of a group with fewer survivors nothing is opened
     partners: int = 2                       # of each client, in other groups: the low parts are masked with them, too
-    placed: Literal["random", "ring"] = "random"        # ring: at fixed offsets; falls apart when groups are left out
     low_bits: int = 8                       # of the bits of a value
     detector: str = "distance"              # none, distance, norm, cosine
     limit: float = 3.0                      # of the detector: MADs above the median
@@ -158,7 +157,7 @@ def drawn_groups(secret: bytes, advertised: Mapping[int, AdvertiseKeys], p: Para
     """(the groups of those who have sent keys, A: see `DrawnGroups`), by the seed of the server and their nonces."""
     seed = group_seed(secret, {i: message.keys[_KEYS:].tobytes() for i, message in advertised.items()})
     groups = draw_groups(seed, list(advertised), p.group)
-    return groups, joined(seed, groups, p.partners, p.placed)
+    return groups, joined(seed, groups, p.partners)
 
 
 def key_rings(groups: list[list[int]], A: Closed, advertised: Mapping[int, AdvertiseKeys]) -> dict[int, GroupRing]:

@@ -73,8 +73,7 @@ def test_the_mean_is_the_nearest_integer_of_the_true_mean(vectors):
 
 def test_the_filter_excludes_exactly_the_two_clients_that_are_shifted():
     for seed in range(20):
-        for discrepancy in ("mean", "sum"):
-            assert filtered_mean(drawn(seed, shifted=(4, 11)), 2, discrepancy).excluded == (4, 11)
+        assert filtered_mean(drawn(seed, shifted=(4, 11)), 2).excluded == (4, 11)
 
 
 def test_ties_of_the_filter_go_to_the_smaller_number_and_a_class_without_holder_is_absent():
@@ -87,14 +86,10 @@ def test_ties_of_the_filter_go_to_the_smaller_number_and_a_class_without_holder_
     assert filtered_mean(alone, 3).prototypes == {}             # nobody is left
 
 
-def test_mean_and_sum_of_the_discrepancy_differ_by_the_number_of_classes():
+def test_the_discrepancy_of_a_client_is_a_mean_over_its_classes():
     inputs = {1: upload({0: [0.0]}), 2: upload({0: [1.0], 1: [0.0], 2: [0.0]}),
               3: upload({1: [0.9], 2: [0.9], 0: [0.5]}), 4: upload({0: [2.0]})}
-    assert filtered_mean(inputs, 1, "mean").excluded == (4,)
-    far = {k: sum((v - c) ** 2 for v, c in pairs) for k, pairs in
-           {1: [(0.0, 0.875)], 2: [(1.0, 0.875), (0.0, 0.45), (0.0, 0.45)],
-            3: [(0.5, 0.875), (0.9, 0.45), (0.9, 0.45)], 4: [(2.0, 0.875)]}.items()}
-    assert filtered_mean(inputs, 1, "sum").excluded == (max(far, key=far.__getitem__),)
+    assert filtered_mean(inputs, 1).excluded == (4,)
 
 
 def test_float32_means_differ_by_the_order_of_summation_which_is_why_integers_are_averaged():

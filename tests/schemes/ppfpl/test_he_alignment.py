@@ -84,7 +84,7 @@ def servers(own: Own, rule: WeightRule, who: Parties, packed: bool = True, uploa
             for m, u in own.items()} | (uploads or {})
     cohort = Cohort(layout, {m: tuple(sorted(u)) for m, u in own.items()})
     squares = he.norm(who.Av, cohort, sent, seeds.norm)
-    good = he.check_norm(who.Vv, cohort, squares, 1e-3)
+    good = he.check_norm(who.Vv, cohort, squares)
     to_V = {"NormCheck": opened(who.Vv, squares)}
     left = [m for m, fine in zip(cohort.held, good, strict=True) if fine]
     cohort = cohort.only(left)

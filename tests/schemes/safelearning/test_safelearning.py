@@ -149,18 +149,16 @@ def test_A18_with_one_key_for_both_parts_the_high_part_of_a_flagged_client_is_re
         assert np.array_equal(y & 0xFFFF, values >> 8) is leaks
 
 
-@pytest.mark.parametrize(("placed", "partners", "least", "most"), [
-    ("ring", 1, 0.5, 1.0), ("random", 2, 0.0, 0.02), ("random", 1, 0.0, 0.1)])
-def test_A18_partners_at_fixed_offsets_let_the_low_parts_fall_apart(placed: str, partners: int, least: float,
-                                                                    most: float) -> None:
+@pytest.mark.parametrize(("partners", "most"), [(2, 0.02), (1, 0.1)])
+def test_A18_the_low_parts_hold_together_without_the_groups_that_are_left_out(partners: int, most: float) -> None:
     """n = 100, groups of 10, 4 of them flagged: the graph of the low parts on those that are kept."""
     rng, apart, rounds = np.random.default_rng(3), 0, 100
     for k in range(rounds):
         seed = group_seed(bytes([k]) * 32, {})
         groups = draw_groups(seed, range(100), 10)
         kept = [i for g in rng.permutation(10)[:6] for i in groups[g]]
-        apart += not connected(joined(seed, groups, partners, placed), kept)
-    assert least <= apart / rounds <= most
+        apart += not connected(joined(seed, groups, partners), kept)
+    assert apart / rounds <= most
 
 
 @pytest.mark.parametrize(("n", "attackers", "size", "clean"), [(40, 4, 8, 0.3935), (100, 20, 10, 0.0951)])
