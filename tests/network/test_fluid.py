@@ -375,7 +375,7 @@ def test_whatever_happens_to_links_and_flows_rates_and_rests_are_exact(waits, to
         exact.advance(now)
         if what == "start":
             fluid.start(now, step, value, where, cap_bps=cap)
-            exact.start(now, step, value, where, 1, cap)
+            exact.start(now, step, value, where, cap)
         elif what == "change":
             fluid.change(now, where, value)
             exact.links[where] = None if value == "infinite" else Fraction(value)
@@ -445,7 +445,7 @@ def replay(links, flows, k_time=1, k_size=1, order=None):
     """[(due, item)] where flows, in the order given where they start together, have their sizes and times scaled."""
     fluid = fluid_of(*(None if b is None else b * k_size / k_time for b in links))
     now, found, arrivals = 0, [], []
-    for item, (gap, size, route, cap, _) in enumerate(flows):
+    for item, (gap, size, route, cap) in enumerate(flows):
         now += gap
         arrivals.append((now, item, size, route, cap))
     for now, item, size, route, cap in sorted(arrivals, key=lambda a: (a[0], (order or {}).get(a[1], a[1]))):
@@ -476,7 +476,7 @@ def test_neither_the_numbers_of_links_nor_the_order_of_what_starts_together_matt
     moved = [None] * 6
     for i, bandwidth in enumerate(links):
         moved[names[i]] = bandwidth
-    renamed = [(gap, size, [names[i] for i in route], cap, rtt) for gap, size, route, cap, rtt in flows]
+    renamed = [(gap, size, [names[i] for i in route], cap) for gap, size, route, cap in flows]
     base = {c.item: c.due_ns for c in replay(links, flows)}
     assert {c.item: c.due_ns for c in replay(moved, renamed, order=dict(enumerate(order)))} == base
 
