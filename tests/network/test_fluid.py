@@ -488,7 +488,7 @@ def test_bytes_are_conserved_at_every_look(network, looks):
     links, flows = network
     links = [b for b in links if b is not None] or [10**7]
     fluid, blind = fluid_of(*links), fluid_of(*links)
-    for item, (_, size, _, cap, _) in enumerate(flows):
+    for item, (_, size, _, cap) in enumerate(flows):
         for each in (fluid, blind):
             each.start(0, item, size, [item % len(links)], cap_bps=cap)
     now = 0
