@@ -11,7 +11,7 @@ EmulError
         ProtocolViolation    a peer sent what the protocol forbids
         RoleError            a role broke the rules of the trampoline
     RunError             the run ends
-        Deadlock, ZeroTimeLoop, EndOfTime, DuplicateKey, WorkerDied, ConnectionLost, RoleFailed, NotRecorded
+        Deadlock, ZeroTimeLoop, EndOfTime, DuplicateKey, WorkerDied, ConnectionLost, RoleHangs, RoleFailed, NotRecorded
     ReplayMismatch       a recomputed run differs from its record
 """
 
@@ -138,6 +138,11 @@ class WorkerDied(RunError):
 
 class ConnectionLost(WorkerDied):
     """The connection between two processes of a pool broke while both lived: what was under way on it may be gone."""
+
+
+class RoleHangs(WorkerDied):
+    """A role's code took more than `workers.patience` of real time without a wait, and its worker was ended. The text
+    holds node, role, round and line."""
 
 
 class RoleFailed(RunError):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sysconfig
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 
 from emul.base.errors import EmulError
 
@@ -74,6 +76,18 @@ def traceback_of(error: BaseException) -> str:
     if not whole() and (left_out := _shorten(found)):
         head += f"({left_out} {'line' if left_out == 1 else 'lines'} of emul left out: emul --traceback shows them)\n"
     return writable(head + "".join(found.format()))
+
+
+def standing(frames: Sequence[FrameType]) -> str:
+    """The line that code has come to and is still at, and the calls that lead there. frames: from the outermost on.
+
+    The line is the innermost one of the user's; where none is, of emul's.
+    """
+    found = traceback.StackSummary.extract((frame, frame.f_lineno) for frame in frames)
+    lines = ([frame for frame in found if not _library(frame.filename)]
+             or [frame for frame in found if frame.filename.startswith(_EMUL)] or list(found))
+    place = f"{Path(lines[-1].filename).name}, line {lines[-1].lineno}, in {lines[-1].name}" if lines else "?"
+    return writable(f"{place}\n{''.join(found.format())}".rstrip())
 
 
 def _last_line(found: traceback.TracebackException) -> str:

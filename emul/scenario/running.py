@@ -313,22 +313,26 @@ def evaluation_document(e: Evaluation) -> PlainDict:
 
 @dataclass(frozen=True)
 class WorkerTimeout:
-    """A worker without heartbeat for `timeout_s` of real time counts as dead."""
+    """A worker without heartbeat for `timeout_s` of real time counts as dead, and one in which a step or computation of
+    a role takes longer than `patience_s`; None: it may take any time."""
 
     timeout_s: float = 30.0
+    patience_s: float | None = None
 
 
 class WorkersSection(Section):
     # [30 s] Real time without a heartbeat after which a worker process counts as hanging, and the run fails.
     timeout: PositiveDuration = 30 * 10**9
+    patience: PositiveDuration | None = None
 
 
 def workers_value(w: WorkersSection, base: Path) -> WorkerTimeout:
-    return WorkerTimeout(w.timeout / 1e9)
+    return WorkerTimeout(w.timeout / 1e9, None if w.patience is None else w.patience / 1e9)
 
 
 def workers_document(w: WorkerTimeout) -> PlainDict:
-    return {"timeout": format_duration(round(w.timeout_s * 1e9))}
+    return without_none(timeout=format_duration(round(w.timeout_s * 1e9)),
+                        patience=None if w.patience_s is None else format_duration(round(w.patience_s * 1e9)))
 
 
 # ---- network ----

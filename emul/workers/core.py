@@ -179,6 +179,11 @@ class Core:
         for node, memory in self._memories.items():
             yield node, self._role_of[node], memory
 
+    def whose(self, node: int) -> tuple[str, str, int]:
+        """The node's name, its role, and the round that it is in."""
+        memory = self._memories.get(node)
+        return self._setup.names[node], self._role_of[node], 0 if memory is None else memory.round
+
     @property
     def timings(self) -> list[Timing]:
         """Of the computations done so far."""

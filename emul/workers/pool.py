@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import zmq
 
-from emul.base.errors import ConnectionLost, NotRecorded, RoleFailed, WorkerDied
+from emul.base.errors import ConnectionLost, NotRecorded, RoleFailed, RoleHangs, WorkerDied
 from emul.roles.events import Close, Drop, Event, Fuse, Observation, Reply
 from emul.workers.attacking import Note
 from emul.workers.core import FittedGroups, StoreUse
@@ -381,7 +381,7 @@ class Workers:
             self.tell(observations)
 
     def _poll(self) -> None:
-        """Block until something comes. Raises WorkerDied for a process that ended or sends no heartbeat, and
+        """Block until something comes. Raises WorkerDied for a process that ended or sends no heartbeat, RoleHangs, and
         ConnectionLost."""
         ready = dict(self._poller.poll(_HOLD_MS if self._commanded else 1000))
         self._flush_commands(late=True)
@@ -412,10 +412,14 @@ class Workers:
         """Take the heartbeats that have come."""
         with contextlib.suppress(zmq.Again):
             while True:
-                beat, *lost = self._beats.recv_multipart(zmq.NOBLOCK)
+                beat, *more = self._beats.recv_multipart(zmq.NOBLOCK)
                 if beat in self._senders:
+                    run, late, *lost = more
                     worker = self._senders.index(beat)
                     self._last_beat[worker] = now
+                    if late and self._running and int(run) == self._runs:       # else of a run that has ended
+                        self._broken = True
+                        raise RoleHangs(late.decode())
                     if lost:
                         self._note_loss(now, lost[0].decode(), worker)
 

@@ -13,7 +13,8 @@ death nor keeps others waiting for a payload that lies here. Frames on the socke
 
 Every peer knows the pool's token: every message to an inbox begins with it, and on the control socket a worker is
 called by it and its number, as its heartbeat says. A message without it is passed over: it is some other process's.
-Behind a heartbeat stands to whom the worker has lost its connection, if to anybody.
+Behind a heartbeat stand the run, what is to be said of a role of it that takes too long (`emul.workers.patience`), or
+nothing, and to whom the worker has lost its connection, if to anybody.
 
 A run ends in both threads: the coordinator says so on both sockets, and the compute thread waits until the I/O thread
 has come to that point of its inbox. So no command of one run meets the payloads of the next; what a slower peer still
@@ -47,6 +48,7 @@ from emul.workers.collections import rare_collections
 from emul.workers.core import Core, FittedGroups, StoreUse
 from emul.workers.jobs import Timing
 from emul.workers.keeping import KeptValue
+from emul.workers.patience import Patience
 from emul.workers.payloads import Key
 from emul.workers.setup import Setup, WorkerSettings
 from emul.workers.transport import Connection, Context
@@ -230,6 +232,7 @@ class IO(threading.Thread):
         self._poller = zmq.Poller()
         self._watched: list[tuple[str, Connection]] = []
         self._lost: list[bytes] = []                    # with whom the connection has been lost
+        self.patience: Patience | None = None           # with the roles of the run that is open
         self._inbox = context.socket(zmq.PULL)
         self._inbox.setsockopt(zmq.RCVHWM, 0)
         self.address = self._transport.bind(self._inbox, f"w{told.index}")
@@ -254,8 +257,11 @@ class IO(threading.Thread):
         while True:
             now = time.monotonic()
             if now >= next_beat:
+                patience = self.patience
+                late = b"" if patience is None else patience.look(now).encode()
                 with contextlib.suppress(zmq.Again):    # full while the coordinator idles; to block would miss its end
-                    self._beat.send_multipart([self._token + b"%d" % self._index, *self._lost], zmq.NOBLOCK)
+                    self._beat.send_multipart([self._token + b"%d" % self._index, b"%d" % self._run, late, *self._lost],
+                                              zmq.NOBLOCK)
                 next_beat = now + BEAT_S
                 if self._coordinator.descriptor is None and self._coordinator.come():
                     self._orphaned()
@@ -404,7 +410,9 @@ class Loop:
         try:
             setup = setup_decoder.decode(body)
             self._quiet.enter_context(rare_collections(len(setup.names)))
-            self._core = Core(setup, self._io.outbox, self._io.wait_for)
+            self._core = core = Core(setup, self._io.outbox, self._io.wait_for)
+            if setup.patience_s:
+                self._io.patience = Patience(threading.get_ident(), setup.patience_s, core.whose)
         except Exception as e:
             self._quiet.close()
             self._control.send_multipart([b"X", _failure(e).encode()])
@@ -412,7 +420,7 @@ class Loop:
         self._control.send(b"r")
 
     def _end(self) -> None:
-        self._core = None
+        self._core = self._io.patience = None
         self._quiet.close()
         self._io.end()
 

@@ -90,6 +90,7 @@ class Setup(Struct):
     payloads: list[str] = []                    # types of messages that are kept
     payload_rounds: tuple[int, int] = (1, NO_LAST)      # in these rounds
     payload_room: int = 0                       # bytes of them that one node may leave
+    patience_s: float = 0.0                     # real time of one step or computation of a role; 0: no limit
     delays: list[float] = []                    # tests: seconds slept before an activation, in turn
 
 

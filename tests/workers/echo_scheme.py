@@ -30,7 +30,7 @@ class Passed(Message):
 @dataclass(frozen=True)
 class Params:
     length: int = 8                 # numbers in a payload
-    fault: str = ""                 # raise: in a client; setup: workers cannot begin; exit: a client ends its process
+    fault: str = ""                 # raise, hang: in a client; setup: workers cannot begin
     busy_s: float = 0.0             # real time of a client's computation
     pair: tuple[int, ...] = (1, 2)  # reported by the server, as it is
     blob_bytes: int = 0             # of text that the server sends besides
@@ -42,7 +42,14 @@ class Params:
 
 def work(p: Params, data: Vector) -> float:
     time.sleep(p.busy_s)
+    if p.fault == "hang in work":
+        spin()
     return float(data.sum())
+
+
+def spin() -> None:
+    while True:
+        pass                        # for ever
 
 
 async def server(node: Node, p: Params) -> None:
@@ -64,6 +71,8 @@ async def client(node: Node, p: Params) -> None:
                 assert len((await node.recv(Blob, node.server)).data) == p.blob_bytes
             if p.fault == "raise" and round_ == 2 and node.index == 1:
                 raise LookupError("a bug of this role")
+            if p.fault == "hang" and round_ == 2 and node.index == 1:
+                spin()
             total = await node.compute("sum", work, p, payload.data)
             clients = node.clients
             node.send(clients[(node.index + 1) % len(clients)], Passed(payload.data * node.id, total))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import os
+import re
 import signal
 import stat
 import threading
@@ -12,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import echo_scheme
 import msgspec
 import pytest
 from digested import digests
@@ -19,7 +22,8 @@ from digested import digests
 from emul import engine
 from emul.base.errors import RoleFailed, WorkerDied
 from emul.base.files import remove_held_folder
-from emul.record.journal import MemoryJournal
+from emul.record import rundir
+from emul.record.journal import MemoryJournal, read
 from emul.roles.events import Drop
 from emul.scenario import Scenario, load, loads
 from emul.testing import Shuffled
@@ -229,6 +233,38 @@ def test_long_computing_is_no_death() -> None:
         scenario = echo("topology.clients=2", "stop.rounds=1", busy="2.5 s")
         assert digests(scenario, pool, PLUGINS)[0] != ""
         assert twin.workers == 1
+
+
+@pytest.mark.parametrize(("fault", "what", "round_"), [
+    ("hang", "did not come to a wait", 2), ("hang in work", "did not end a computation", 1)])
+def test_a_role_that_never_comes_to_a_wait_is_ended_and_named(tmp_path: Path, fault: str, what: str,
+                                                              round_: int) -> None:
+    sound, scenario = (loads(ECHO % f", length: 3658, fault: '{wrong}'", sets=["workers={patience: 1 s}"],
+                             plugins=PLUGINS) for wrong in ("", fault))
+    begin = time.monotonic()
+    (result,) = engine.run(scenario, workers=2, out=tmp_path, plugins=PLUGINS)
+    assert time.monotonic() - begin < 30
+    assert result.error is not None
+    first, *stack = result.error.splitlines()
+    _, spin = inspect.getsourcelines(echo_scheme.spin)
+    assert re.fullmatch(rf"RoleHangs: client\d \(client\) {what} within 1 s of real time \(workers.patience\) in round "
+                        rf"{round_}: echo_scheme.py, line ({spin + 1}|{spin + 2}), in spin", first)
+    assert any("in client" in one or "in work" in one for one in stack)
+    assert result.directory is not None
+    assert list(read(result.directory / rundir.JOURNAL))            # what was computed before is kept,
+    file = result.directory / rundir.SCENARIO
+    file.write_text(file.read_text().replace(f"fault: {fault}", "fault: ''"))       # once the role is mended,
+    (resumed,) = engine.resume(result.directory, workers=2, plugins=PLUGINS)        # and gone on with
+    with Twin() as twin:
+        assert resumed.error is None
+        assert resumed.summary is not None
+        assert resumed.summary["digest_journal"] == digests(sound, twin, PLUGINS)[0]
+
+
+def test_patience_is_not_tried_by_many_short_steps_and_computations() -> None:
+    with Workers(2) as pool, Twin() as twin:
+        patient = echo("workers={patience: 1 s}", busy="0.3 s")
+        assert digests(patient, pool, PLUGINS) == digests(echo(), twin, PLUGINS)
 
 
 @pytest.mark.machine
