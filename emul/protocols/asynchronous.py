@@ -205,18 +205,24 @@ def chosen(node: Node, idle: set[int], count: int) -> list[int]:
 
 
 async def asynchronous_client(node: Node, train: Train) -> None:
-    """Train whenever the server asks for it; keep nothing but what codecs want."""
+    """Train whenever the server asks for it, once for a hand-out; keep nothing but what codecs want."""
     how = updates.compression(node)
     s = Sent() if how.up is None else node.state(Sent())
+    # No round says here how much a client may be asked to do, and no honest server sends a hand-out twice: a client
+    # that trained for each copy of a flood would keep a run going a hundred times as long. Numbers are kept and not
+    # the highest of them, since a network may deliver a hand-out after the next one.
+    trained = set[int]()
 
     def sound(message: Model) -> None:
         demand(message.sender == node.server, "a model from somebody who is not the server")
         shaped(parameters=(node.task.dimension,))(message)
+        demand(message.number not in trained, "a hand-out that this client has trained for")
 
     async for round_ in node.rounds():
         with round_:
             model = await node.recv_any(Model, accept=sound)
             number = model.number
+            trained.add(number)
             vector, samples = await train(model.parameters)
             del model                       # this node may wait long for the next one
             if how.up is None:

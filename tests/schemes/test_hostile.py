@@ -75,6 +75,18 @@ def test_honest_divergence_is_an_outcome_of_its_rounds(name: str) -> None:
     assert not world.summary["violations"]
 
 
+@pytest.mark.parametrize(("name", "kind"), [("async_diloco", "Model"), ("fedasync", "Model"), ("fedat", "Model"),
+                                            ("fedbuff", "Model"), ("flower", "Train")])
+def test_a_client_trains_once_for_a_model_that_a_server_sends_in_floods(name: str, kind: str) -> None:
+    if name == "flower":
+        pytest.importorskip("flwr")
+    honest, flooded = (forger.forged(name, "server", ("flood",), sent)[0] for sent in ("no class", kind))
+    trained, again = (sum(row[0] == R.COMPUTE and row[2] != 0 for row in world.rows) for world in (honest, flooded))
+    assert again <= 2 * trained
+    assert {row[4] for row in flooded.rows if row[0] == R.REJECT} & {
+        "a hand-out that this client has trained for", "a call that this client has answered"}
+
+
 def test_an_empty_alignment_is_a_violation() -> None:
     world, _, _ = forger.forged("vertical", "server", ("empty",), "Aligned")
     assert {row[4] for row in world.rows if row[0] == R.REJECT} == {"positions: no sample in common"}

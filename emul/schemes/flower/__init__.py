@@ -133,20 +133,24 @@ def tell(node: Node, p: Params, closed: BeginRound) -> None:
 async def client(node: Node, p: Params) -> None:
     def asked(call: Any) -> None:
         demand(isinstance(call, (Call, Ping)) and call.sender == node.server, "no call of the server")
+        demand(isinstance(call, Ping) or call.metadata not in served, "a call that this client has answered")
 
+    served = set[bytes]()           # in this round: the metadata hold the number of the call
     s = node.state(Client())
     s.owed = None                   # after a crash: what its app was about to send went with it
     async for round_ in node.rounds(of=node.server):
         with round_:
+            served.clear()
             while True:
                 await reply(node, s)
                 call = await node.recv_any(accept=asked)
                 if isinstance(call, Ping):
                     node.send(node.server, Pong())
                     continue
-                served = await node.compute(label_of(call), serve, node, p, s, call)
-                if served is not None:
-                    s.owed = Owed(call, served, node.now_ns + round(served.slept_s * 1e9))
+                served.add(call.metadata)
+                found = await node.compute(label_of(call), serve, node, p, s, call)
+                if found is not None:
+                    s.owed = Owed(call, found, node.now_ns + round(found.slept_s * 1e9))
 
 
 async def reply(node: Node, s: Client) -> None:
