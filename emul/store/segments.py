@@ -17,7 +17,7 @@ import mmap
 import os
 import struct
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -104,14 +104,25 @@ class SegmentWriter:
             self._write(memoryview(MAGIC))
         except OSError:
             os.close(self._file)
+            with suppress(OSError):
+                path.unlink()
             raise
 
     def append(self, block: SegmentBuffer, direct: bool = True) -> int:
         """Append a block and return the position where it begins. direct: past the page cache, where that can be done
         and is worth it.
 
-        An OSError leaves a torn end.
+        After an OSError the file ends with the block before, where the system still lets it be cut, and takes no more.
         """
+        sound = self.size
+        try:
+            return self._append(block, direct)
+        except OSError:
+            with suppress(OSError):
+                os.ftruncate(self._file, sound)
+            raise
+
+    def _append(self, block: SegmentBuffer, direct: bool) -> int:
         block.seal()
         paged = 0
         if direct and self._direct and block.size >= _DIRECT_BYTES:

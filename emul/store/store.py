@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import threading
@@ -24,6 +25,8 @@ _BEHIND_BYTES = 16 * 2**20          # of them: the disk is slower than what come
 _BLOCK_BYTES = 2**20                # written at once, or what has come within
 _HELD_S = 0.05
 _FREE_BLOCKS = 2                    # kept for the next entries: to touch new memory takes as long as to copy
+_LEFT_FREE = 256 * 2**20            # of a disk, or a twentieth of a smaller one: what is stored can be computed again,
+_LEFT_SHARE = 20                    # the journal of a run that shares the disk can not
 _TOUCHED_S = 30.0                   # a segment's time of use is as old as that at most
 
 
@@ -53,9 +56,12 @@ class Store:
             try:
                 own.mkdir(parents=True, exist_ok=True)
             except OSError as e:
-                raise StoreError(f"{own}: no folder for a store: {e.strerror}") from None
-            if limit_bytes is not None:
-                clean(own, limit_bytes)
+                if e.errno not in (errno.ENOSPC, errno.EDQUOT) or self._writer is None:
+                    raise StoreError(f"{own}: no folder for a store: {e.strerror}") from None
+                self._writer.fail(e)
+            else:
+                if limit_bytes is not None:
+                    clean(own, limit_bytes)
         self.refresh()
 
     @property
@@ -163,7 +169,7 @@ class _Writer:
             try:
                 block = self._with_room(length)
             except OSError as e:                    # no memory for one more
-                self._fail(f"{self._folder}: {e.strerror}: nothing more is stored")
+                self.fail(e)
                 return False
             self.waiting[key] = block, *block.add(key, parts)
             self._bytes += length
@@ -196,6 +202,7 @@ class _Writer:
             segment: SegmentWriter | None = None
             try:
                 while block := self._next():
+                    self._require_room(block.size)
                     if segment is None or segment.size > _SEGMENT_BYTES:
                         stack.close()               # the one before
                         segment = SegmentWriter(self._folder / _name())
@@ -204,7 +211,7 @@ class _Writer:
                     behind = self._bytes > _BEHIND_BYTES        # then the page cache may take it
                     self._written(block, segment.append(block, direct=not behind))
             except Exception as e:          # any: `put` must not wait for a thread that has gone
-                self._fail(f"{self._folder}: {getattr(e, 'strerror', None) or repr(e)}: nothing more is stored")
+                self.fail(e)
 
     def _next(self) -> SegmentBuffer | None:
         """The next buffer that is full, or has waited long enough. None: there will be no more."""
@@ -228,9 +235,18 @@ class _Writer:
             self._free = sorted([*self._free, block], key=lambda block: len(block.view))[-_FREE_BLOCKS:]
             self._changed.notify_all()
 
-    def _fail(self, why: str) -> None:
+    def _require_room(self, size: int) -> None:
+        """Raises OSError before the last of the disk is taken."""
+        disk = os.statvfs(self._folder)
+        left = disk.f_bavail * disk.f_frsize - size
+        if left < min(_LEFT_FREE, disk.f_blocks * disk.f_frsize // _LEFT_SHARE):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def fail(self, error: Exception) -> None:
+        """Nothing more is stored."""
         with self._changed:
-            self.failure = why
+            self.failure = (f"{self._folder}: {getattr(error, 'strerror', None) or repr(error)}: nothing more is "
+                            "stored")
             self.waiting.clear()
             self._open, self._bytes = None, 0
             self._full.clear()

@@ -213,6 +213,56 @@ def test_a_full_disk_ends_storing_and_nothing_else(tmp_path: Path, monkeypatch: 
     assert store.failure == f"{tmp_path}: No space left on device: nothing more is stored"
 
 
+def test_a_disk_that_is_full_in_the_middle_of_a_block_leaves_nothing_half_written(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    really = os.write
+    left = [2000]
+
+    def until_full(file: int, data: memoryview) -> int:
+        if not left[0]:
+            raise OSError(28, "No space left on device")
+        taken = really(file, data[:left[0]])
+        left[0] -= taken
+        return taken
+
+    monkeypatch.setattr(module.segments.os, "write", until_full)
+    with Store(tmp_path) as store:
+        store.put(key(1), bytes(500))
+        while store._writer is not None and store._writer.waiting:
+            time.sleep(0.01)
+        store.put(key(2), bytes(3000))
+    assert store.failure == f"{tmp_path}: No space left on device: nothing more is stored"
+    assert list(verify(tmp_path)) == []
+    with Store(None, [tmp_path]) as other:
+        assert (other.get(key(1)), other.get(key(2))) == (bytes(500), None)
+
+
+def test_a_disk_that_is_full_at_the_begin_of_a_segment_or_of_the_store_leaves_nothing(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: object, **more: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module.segments.os, "write", full)
+    with Store(tmp_path) as store:
+        store.put(key(1), b"x")
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(Path, "mkdir", full)
+    with Store(tmp_path / "trainings") as store:
+        store.put(key(1), b"x")
+        assert store.get(key(1)) is None
+    assert store.failure == f"{tmp_path / 'trainings'}: No space left on device: nothing more is stored"
+
+
+def test_the_last_of_a_disk_is_left_to_what_cannot_be_computed_again(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module.store, "_LEFT_SHARE", 1)         # as if a disk were never free enough
+    monkeypatch.setattr(module.store, "_LEFT_FREE", 2**70)
+    with Store(tmp_path) as store:
+        store.put(key(1), b"x")
+    assert store.failure == f"{tmp_path}: No space left on device: nothing more is stored"
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_without_memory_for_more_storing_ends_and_nothing_else(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def none_left(file: int, length: int) -> None:
