@@ -14,6 +14,7 @@ import io
 import json
 import os
 import random
+import resource
 import shutil
 import signal
 import sys
@@ -126,6 +127,23 @@ def _folder(file: Path, run: Path, draw: random.Random) -> None:
     file.mkdir()
 
 
+def _pipe(file: Path, run: Path, draw: random.Random) -> None:
+    """Whoever opens it waits for ever."""
+    file.unlink()
+    os.mkfifo(file)
+
+
+def _endless(file: Path, run: Path, draw: random.Random) -> None:
+    file.unlink()
+    file.symlink_to("/dev/zero")
+
+
+def _huge(file: Path, run: Path, draw: random.Random) -> None:
+    """8 GiB of zeros that take no place on the disk, behind what the file had or alone."""
+    with file.open("r+b" if draw.random() < 0.5 else "wb") as opened:
+        opened.truncate(8 * 2**30)
+
+
 def _edited(file: Path, run: Path, draw: random.Random) -> None:
     """Text that can be read, with another value in it."""
     text = file.read_bytes()
@@ -135,20 +153,27 @@ def _edited(file: Path, run: Path, draw: random.Random) -> None:
 
 
 DAMAGES: dict[str, Damage] = {f.__name__[1:]: f for f in (_truncated, _flipped, _missing, _swapped, _empty, _binary,
-                                                          _overlong, _forbidden, _folder, _edited)}
+                                                          _overlong, _forbidden, _folder, _pipe, _endless, _huge,
+                                                          _edited)}
 
 
 def files(run: Path) -> list[Path]:
-    """The plain files of a run directory and below."""
-    return sorted(path for path in run.rglob("*") if path.is_file() and not path.is_symlink())
+    """The plain files of a run directory and below, but for those of 8 GiB."""
+    return sorted(path for path in run.rglob("*") if _is_plain(path) and path.stat().st_size < 2**30)
+
+
+def _is_plain(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
 
 
 def spoilt(run: Path, draw: random.Random) -> list[str]:
     """Damage one to three files; what was done."""
     done = []
     for _ in range(draw.choice((1, 1, 1, 2, 3))):
-        file = draw.choice(files(run))
-        if draw.random() < 0.25 and (run / rundir.JOURNAL).is_file():       # what everything rests on
+        if not (there := files(run)):
+            break
+        file = draw.choice(there)
+        if draw.random() < 0.25 and run / rundir.JOURNAL in there:       # what everything rests on
             file = run / rundir.JOURNAL
         name = draw.choice(sorted(DAMAGES))
         DAMAGES[name](file, run, draw)
@@ -259,9 +284,10 @@ def _changed(original: Path, run: Path) -> list[str]:
     """Files of the record that are not those of the run."""
     found = []
     for name in [*rundir.fingerprints(original), rundir.SEAL]:
-        try:
-            same = (run / name).read_bytes() == (original / name).read_bytes()
-        except OSError:
+        two = [one / name for one in (run, original)]
+        if all(map(_is_plain, two)):
+            same = len({path.stat().st_size for path in two}) == 1 and two[0].read_bytes() == two[1].read_bytes()
+        else:
             same = not (original / name).exists()
         if not same:
             found.append(name)
@@ -316,6 +342,8 @@ def main() -> None:
         done = outcomes.pop(DONE, 0)
         print(f"{done} of {count} {title}: " + ", ".join(f"{name} {n}" for name, n in sorted(outcomes.items())))
         print("\n".join(wrong) or "nothing was wrong", flush=True)
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(f"at most {most / 1e6:.0f} MB of memory in this process")
     sys.exit(failed)
 
 

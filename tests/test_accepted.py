@@ -1,7 +1,8 @@
 """Whatever a scenario says in any of its sections: what `check` accepts, a run of one round without training accepts.
 
 Scenarios are drawn from a seed: sound sections, now and then with a value that may be wrong in its place. Neither the
-check nor the run ends with anything but an error of emul's own. `EMUL_FUZZ_SECONDS=300` gives the long search its time.
+check nor the run ends with anything but an error of emul's own. `EMUL_FUZZ_SECONDS=300` gives the long search its time,
+`EMUL_FUZZ_SEED=1000000` another first seed.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ import random
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from ruamel.yaml import YAML
 from torch import set_grad_enabled
 
 import emul
@@ -30,6 +33,9 @@ ODD = [None, True, False, 0, 1, 2, 3, -1, 7, 10**9, 10**30, 0.5, 1.0, -0.5, 1e-3
        "none", "0", "1 s", "1 ns", "20 ms", "-1 s", "1 MB", "20 Mbit/s", "client1", "client*", "@g", "server", [], [1],
        ["x"], [[1]], {}, {"x": 1}, {"uniform": {}}, {"top_k": {"fraction": 0.1}}, "qsgd", "median", {"krum": {"f": 1}},
        "infinite", "*", "a->b", "1..2"]
+
+
+MOVING = Path(__file__).resolve().parents[1] / "scenarios" / "moving"
 
 
 def one(*choices: Any) -> Callable[[random.Random], Any]:
@@ -70,7 +76,11 @@ SECTIONS: dict[str, Callable[[random.Random], Any]] = {
     "fuse": one(2, {"clients": 2, "lanes": 1}), "evaluation": one({"every": 2}, {"scope": "per_client"}),
     "record": one({"models": 1}, {"payloads": ["Update"]}),
     "limits": one({"max_message": "1 kB", "max_unread": 1}, {"max_unread": 3}),
-    "network": one({"record": False}), "workers": one({"timeout": "5 s"})}
+    "network": one({"record": False}), "workers": one({"timeout": "5 s"}, {"patience": "1 min"}),
+    "compute": one({"mode": "zero", "memory": "1 GiB"}, {"mode": "measured"}, {"mode": "profile", "default": "1 ms"}),
+    "sweep": one({"grid": {"links[0].latency": ["1 ms", "2 ms"]}, "seeds": "0:2"}, {"schemes": ["fedavg"]}),
+    "contacts": one({"file": str(MOVING / "passes.csv")}, {"step": "10 s"}),
+    "radio": one({"places": str(MOVING / "office_places.csv"), "rates": {"table": "lte_10", "power": "16 dBm"}})}
 TASK = {
     "partition": one("iid", {"dirichlet": 0.5}, {"classes": 2}, {"shards": 2}, {"bootstrap": 20}, {"sizes": "linear"}),
     "model": one("logistic", "digits_mlp", "digits_classic"),
@@ -95,8 +105,16 @@ def entry(r: random.Random, name: str) -> dict[str, Any]:
     return found
 
 
+def located(tree: Any) -> Any:
+    """The same with the names of the files of `MOVING` as they are found from anywhere."""
+    if isinstance(tree, dict):
+        return {key: located(value) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [located(value) for value in tree]
+    return str(MOVING / tree) if isinstance(tree, str) and (MOVING / tree).is_file() else tree
+
+
 def emul_example(name: str) -> dict[str, Any]:
-    from ruamel.yaml import YAML
     return YAML(typ="safe").load(schemes.find(name).example)
 
 
@@ -104,6 +122,12 @@ def drawn(r: random.Random) -> dict[str, Any]:
     """A scenario: an example of a scheme or one of other sections, and at times a value that may be wrong."""
     name = r.choice(sorted(schemes.known()))
     tree = emul_example(name)
+    if r.random() < 0.1:                # contacts, radio and places need files that belong together
+        whole = located(YAML(typ="safe").load(MOVING / r.choice(["office.yaml", "passes.yaml", "bus.yaml"])))
+        tree = {**whole, "schemes": [entry(r, name)]}
+        for _ in range(r.choice([0, 1, 1, 3])):
+            spoil(r, tree)
+        return {**tree, "stop": {"rounds": 1, "virtual_time": "100 s"}}
     tree["schemes"] = [entry(r, name)]
     if r.random() < 0.4:
         tree["topology"] = TOPOLOGIES(r)
@@ -195,12 +219,13 @@ def test_what_check_accepts_runs_over_all_sections() -> None:
     """As many scenarios as fit into the time, each of its own seed: a fault names it."""
     end = time.monotonic() + float(os.environ.get("EMUL_FUZZ_SECONDS", "60"))
     came: dict[str, int] = {"refused": 0, "failed": 0, "ran": 0}
-    for seed in range(10**6):
+    first = int(os.environ.get("EMUL_FUZZ_SEED", "0"))
+    for seed in range(first, first + 10**6):
         if time.monotonic() > end:
             break
         try:
             came[tried(seed)] += 1
         except Exception as error:
             raise AssertionError(f"seed {seed}: {type(error).__name__}: {error}") from error
-    assert came["refused"]
-    assert came["ran"]
+    assert came["refused"], (seed, came)
+    assert came["ran"], (seed, came)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import importlib.util
 import json
 import os
@@ -13,22 +15,30 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from small_scenario import SMALL
 
 from emul import cli, engine, report
-from emul.base.errors import InputError, TooFewClients
+from emul.base.errors import InputError, ScenarioError, TooFewClients
 from emul.base.tracebacks import traceback_of
+from emul.engine import running
 from emul.engine.keeping import Command, unfinished_like
 from emul.engine.reopening import reopen
+from emul.learning import data, own_data
+from emul.learning.data import DataError, load, read_idx
 from emul.learning.names import PluginError, add_folder_of
 from emul.record import rundir
+from emul.record.attacks import PICTURES
 from emul.record.journal import Journal, RecordError
 from emul.record.load import load_run
 from emul.registry import attacks, schemes
 from emul.scenario import loads
 from emul.store.segments import SUFFIX
+from emul.study import verify
+from emul.study.directory import StudyError
 from emul.testing import drive
+from emul.workers.pool import Workers
 
 RAN = "open(__file__ + '.ran', 'w').close()\n"          # a module that leaves a mark when it is imported
 
@@ -273,6 +283,83 @@ def test_files_that_a_stranger_has_made_up_are_an_error_of_the_record(of_strange
         (run / rundir.SCENARIO).write_text("a: &a [1]\nb: [*a, *a]\n")
     with pytest.raises(RecordError):
         report.write(run, tmp_path / "report.html")
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+def test_the_network_of_a_sealed_run_is_replayed_only_as_the_run_wrote_it(of_stranger: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(of_stranger, tmp_path / "run")
+    sets = [f"network={{replay: {run}}}"]
+    assert loads(SMALL, "s", sets).network.replay == run
+    with (run / rundir.NETWORK).open("r+b") as file:
+        file.seek(10)
+        file.write(b"\0\1\2")
+    with pytest.raises(ScenarioError, match=r"network\.replay .*damaged or changed since the run: network\.parquet"):
+        loads(SMALL, "s", sets)
+    plan = loads(SMALL, "s", sets, check=False)
+    with pytest.raises(RecordError, match=r"damaged or changed since the run: network\.parquet"):
+        engine.wire(plan, *plan.schemes[0])
+
+
+@pytest.mark.timeout(60)
+def test_a_pipe_or_a_device_is_no_table_no_array_and_no_picture(folder: Path) -> None:
+    os.mkfifo("pipe.csv")
+    for table in ("pipe.csv", "/dev/zero"):
+        with pytest.raises(StudyError, match="is no regular file"):
+            verify.read(Path(table))
+    Path("own").mkdir()
+    for name in ("train_x", "train_y", "test_x", "test_y"):
+        os.mkfifo(f"own/{name}.npy")
+    with pytest.raises(DataError, match="is no regular file"):
+        load({"set": "arrays", "directory": "own"})
+    os.mkfifo("train-images-idx3-ubyte")
+    with pytest.raises(DataError, match="is no regular file"):
+        read_idx(Path("train-images-idx3-ubyte"), 3)
+
+
+def test_a_small_file_that_holds_much_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_data, "_MOST_BYTES", 1000)
+    zeros = np.zeros(1_000_000, np.uint8)
+    np.savez_compressed("own.npz", train_x=zeros, train_y=zeros, test_x=zeros, test_y=zeros)
+    with pytest.raises(DataError, match=r"the archive holds 4,000,512 bytes, expected at most \d+"):
+        load({"set": "arrays", "directory": "own.npz"})
+    with gzip.open("images.gz", "wb") as file:
+        file.write(bytes([0, 0, 8, 3, *[255] * 12, *[0] * 5000]))
+    monkeypatch.setattr(data, "_MOST_BYTES", 1000)
+    with pytest.raises(DataError, match=r"images\.gz: holds more than 1,000 values"):
+        read_idx(Path("images.gz"), 3)
+
+
+def test_a_picture_of_an_attack_that_is_a_link_does_not_come_into_the_report(of_stranger: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(of_stranger, tmp_path / "run")
+    (run / "attacks" / "a").mkdir(parents=True)
+    (run / "attacks" / "a.csv").write_text("x\n1\n")
+    (run / "attacks" / "a.json").write_text('{"attack": "a", "parameters": {}, "pictures": ["mine"]}')
+    (tmp_path / "secret").write_text("secret")
+    picture = (run / "attacks" / "a").with_suffix(PICTURES) / "1.png"
+    picture.parent.mkdir(exist_ok=True)
+    picture.symlink_to(tmp_path / "secret")
+    with pytest.raises(RecordError, match=r"1\.png: is a link, to .*secret: expected a picture"):
+        report.write(run, tmp_path / "report.html")
+
+
+def test_no_more_workers_start_than_there_are_nodes_or_a_machine_bears(monkeypatch: pytest.MonkeyPatch,
+                                                                       tmp_path: Path) -> None:
+    started: list[int] = []
+
+    class Few(Workers):
+        def __init__(self, n: int, *more: Any):
+            started.append(n)
+            super().__init__(1, *more)
+
+    scenario = loads(SMALL, "s", ["training=skip"])
+    nodes = len(engine.wire(scenario, *scenario.schemes[0]).plan.names)
+    with pytest.raises(ScenarioError, match=r"--workers +1025 +expected at most 1,024"):
+        engine.run(scenario, workers=1025, out=tmp_path)
+    monkeypatch.setattr(running, "Workers", Few)
+    with contextlib.suppress(Exception):            # one worker for the set-ups of several
+        engine.run(scenario, workers=100, out=tmp_path)
+    assert started == [nodes]
 
 
 @pytest.mark.slow

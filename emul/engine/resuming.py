@@ -21,7 +21,7 @@ from emul.base.rows import Row
 from emul.engine.costs import CostSource, load_costs
 from emul.engine.findings import drawn, facts, header, observed
 from emul.engine.keeping import begun, read_command
-from emul.engine.running import AnyPool, number_of_workers, pool_of, run
+from emul.engine.running import AnyPool, pool_of, run, wired
 from emul.engine.session import Result, Session, Watch, execute, round_of
 from emul.engine.wiring import wire
 from emul.record import rundir, verify
@@ -71,8 +71,7 @@ def _go_on(there: rundir.RunDirectory, workers: AnyPool, plugins: Sequence[str],
     costs = None
     if scenario.compute.mode == "measured":         # the costs measured before, then those of now
         costs = replace(load_costs(scenario), recorded=recorded_costs(there.path))
-    count, size = number_of_workers(workers)
-    wiring = wire(scenario, name, raw, size, plugins, costs)
+    count, (wiring,) = wired(workers, lambda size: [wire(scenario, name, raw, size, plugins, costs)])
     path = there.path / rundir.RESUMED
     # of a resumption that was killed in its turn, of the failure, of tables that were being written
     for stale in (path, there.path / rundir.ERROR, *there.path.rglob(".*.tmp")):
@@ -130,8 +129,7 @@ def replay(directory: Path, workers: AnyPool = None, plugins: Sequence[str] = ()
     costs = None
     if scenario.compute.mode == "measured":         # the costs measured then are charged now
         costs = CostSource("recorded", recorded=recorded_costs(directory))
-    count, size = number_of_workers(workers)
-    wiring = wire(scenario, name, raw, size, plugins, costs)
+    count, (wiring,) = wired(workers, lambda size: [wire(scenario, name, raw, size, plugins, costs)])
     journal = MemoryJournal(header(wiring))
     with pool_of(count, scenario.workers.timeout_s) as pool:
         finished = execute(wiring, pool, journal, partial(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from emul.base.errors import Problem, ScenarioError
@@ -12,7 +12,7 @@ from emul.base.machine import cores
 from emul.engine.costs import load_costs, unequal
 from emul.engine.keeping import Command, Keeping, command_of
 from emul.engine.session import Beside, Result, Session, Watch
-from emul.engine.wiring import wire
+from emul.engine.wiring import Wiring, wire
 from emul.learning import gpus
 from emul.scenario import Scenario, chosen
 from emul.workers.cluster import Cluster
@@ -20,6 +20,7 @@ from emul.workers.pool import Workers
 from emul.workers.twin import Twin
 
 AnyPool = int | Cluster | Workers | Twin | None
+MOST_WORKERS = 1024                 # of one machine: each is a process of some hundred MB
 
 
 def run(scenario: Scenario, *, scheme: str | None = None, workers: AnyPool = None,
@@ -40,14 +41,10 @@ def run(scenario: Scenario, *, scheme: str | None = None, workers: AnyPool = Non
     command = command or command_of(keeping, dataclasses.replace(scenario, schemes=entries).resolved(), plugins)
     which = range(len(entries)) if which is None else which
     entries = [entries[place] for place in which]
-    count, size = number_of_workers(workers)
-    _require_gpu(scenario, count)
+    _require_gpu(scenario, workers)
     costs = load_costs(scenario)
-    wirings = [wire(scenario, name, raw, size, plugins, costs) for name, raw in entries]
-    most = max((len(wiring.plan.names) for wiring in wirings), default=1)
-    if isinstance(count, int) and count > most:         # a process without a node would only be started and ended
-        count = size = most
-        wirings = [wire(scenario, name, raw, size, plugins, costs) for name, raw in entries]
+    count, wirings = wired(workers, lambda size: [
+        wire(scenario, name, raw, size, plugins, costs) for name, raw in entries])
     results: list[Result] = []
     while len(results) < len(wirings):          # once, unless a pool of ours loses a worker: then a new one goes on
         with pool_of(count, scenario.workers.timeout_s) as pool:
@@ -61,17 +58,27 @@ def run(scenario: Scenario, *, scheme: str | None = None, workers: AnyPool = Non
     return [dataclasses.replace(result, warnings=result.warnings + uneven) for result in results]
 
 
-def _require_gpu(scenario: Scenario, workers: int | Cluster | Workers | Twin) -> None:
+def _require_gpu(scenario: Scenario, workers: AnyPool) -> None:
     """Raises ScenarioError: workers of this machine shall use a GPU, and it has none."""
-    if scenario.compute.device == "cuda" and isinstance(workers, int) and not gpus():
+    if scenario.compute.device == "cuda" and (workers is None or isinstance(workers, int)) and not gpus():
         raise ScenarioError(str(scenario.path or scenario.name), [
             Problem("compute.device", '"cuda"', "torch finds no GPU on this machine")])
 
 
-def number_of_workers(workers: AnyPool) -> tuple[int | Cluster | Workers | Twin, int]:
-    """(what `pool_of` takes, how many workers to wire for); None: a worker a core."""
+def wired(workers: AnyPool, wire_for: Callable[[int], list[Wiring]]) -> tuple[int | Cluster | Workers | Twin,
+                                                                          list[Wiring]]:
+    """(what `pool_of` takes, runs wired for so many workers); None: a worker a core. No more than the largest run has
+    nodes: the others would have nothing to do, and each takes a quarter of a second to start. Raises ScenarioError."""
     count = cores() if workers is None else workers
-    return count, max(1, count if isinstance(count, int) else count.workers)
+    if isinstance(count, int) and count > MOST_WORKERS:
+        raise ScenarioError("command line", [Problem("--workers", str(count), (
+            f"expected at most {MOST_WORKERS:,} processes on one machine"))])
+    size = max(1, count if isinstance(count, int) else count.workers)
+    wirings = wire_for(size)
+    nodes = max((len(one.plan.names) for one in wirings), default=size)
+    if not isinstance(count, int | Cluster) or size <= nodes:
+        return count, wirings
+    return nodes if isinstance(count, int) else dataclasses.replace(count, workers=nodes), wire_for(nodes)
 
 
 @contextlib.contextmanager

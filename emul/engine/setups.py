@@ -22,6 +22,7 @@ from emul.learning.data import DIRECTORY, NEED_FILES
 from emul.learning.declared import declared
 from emul.network import LinkRule, Network, build, realisation
 from emul.network.recorded import Realisation
+from emul.record.rundir import require_sealed
 from emul.registry import attacks, schemes
 from emul.registry.attacks import Planned
 from emul.roles.scheme import AnyScheme
@@ -76,9 +77,13 @@ def parts_of(scenario: Scenario, name: str, entry: dict[str, object], plugins: S
 
 
 def _recorded(scenario: Scenario) -> Realisation | None:
-    """The record that takes the place of the links' models, if the scenario names one. Raises ScenarioError."""
+    """The record that takes the place of the links' models, if the scenario names one. Raises ScenarioError and
+    RecordError."""
     use = scenario.network
-    return None if use.replay is None else realisation.read(use.replay, cast(Any, use.beyond))
+    if use.replay is None:
+        return None
+    require_sealed(use.replay)
+    return realisation.read(use.replay, cast(Any, use.beyond))
 
 
 def _network(scenario: Scenario, realisation: Realisation | None, ideal: bool) -> Network:
@@ -119,6 +124,7 @@ def setups(parts: Parts, worker_of: Sequence[int], workers: int, delays: Sequenc
         accuracy_of=parts.scheme.accuracy_of(parts.params),
         memory=scenario.compute.memory or 0, fuse=[] if scenario.fuse is None else list(fused(parts.scheme)),
         fuse_clients=1 if scenario.fuse is None else scenario.fuse.clients, delays=list(delays),
+        patience_s=scenario.workers.patience_s or 0.0,
         models_every=scenario.record.models or 0, payloads=list(scenario.record.payloads),
         payload_rounds=(scenario.record.first, scenario.record.last or NO_LAST),
         payload_room=scenario.record.limit_bytes // max(1, len(placed.names)))

@@ -36,6 +36,7 @@ _log = logging.getLogger(__name__)
 _FORMAT = 1                         # of the cached arrays: raise it when what is stored changes
 _DIGITS_TRAIN = 1500                # of 1797; the rest is the test set
 _UNSIGNED_BYTE = 8                  # the type code of an IDX file
+_MOST_BYTES = 2**32                 # of its values: the largest that are known, of EMNIST, take 2^29
 
 Arrays = dict[str, np.ndarray]
 
@@ -231,6 +232,8 @@ def read_idx(path: Path, dimensions: int) -> np.ndarray:
     Raises DataError if the file is of another kind, shorter or longer than its header says, or no complete gzip.
     """
     try:
+        if path.exists() and not path.is_file():        # to open a pipe would wait for ever
+            raise OSError("is no regular file")
         with (gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")) as file:
             return _read_idx(file, path, dimensions)
     except (OSError, EOFError, zlib.error) as error:
@@ -250,8 +253,11 @@ def _read_idx(file: IO[bytes] | gzip.GzipFile, path: Path, dimensions: int) -> n
                         f"found {len(header)} bytes")
     shape = tuple(int(size) for size in np.frombuffer(header, ">u4"))
     size = prod(shape)
-    raw = _read_at_most(file, size + 1)                         # one more: what is too long is refused too
+    # one more: what is too long is refused too; no more than that: 2 MB may hold 2 GB, compressed
+    raw = _read_at_most(file, min(size, _MOST_BYTES) + 1)
     if len(raw) != size:
+        if len(raw) > _MOST_BYTES:
+            raise DataError(f"{path}: holds more than {_MOST_BYTES:,} values")
         found = f"{len(raw)} bytes" if len(raw) < size else "more"
         raise DataError(f"{path}: expected {size} bytes for {' x '.join(map(str, shape))} values, found {found}")
     return np.frombuffer(raw, np.uint8).reshape(shape)

@@ -11,12 +11,14 @@ import struct
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from emul.base.files import read_limited, read_text
 from emul.learning.dataset import DataError
 
 if TYPE_CHECKING:
@@ -106,7 +108,7 @@ def _read_cifar_zip(archive: Path, train_labels: Path, test_labels: Path) -> Arr
 
 def _read_labels(path: Path) -> np.ndarray:
     try:
-        labels = [int(line) for line in path.read_text(encoding="ascii").split()]
+        labels = [int(line) for line in read_text(path).split()]
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: expected one label a line: {error}") from error
     if not labels or not 0 <= min(labels) <= max(labels) <= 9:
@@ -171,8 +173,8 @@ def read_folder(folder: Path, channels: int | None = None, size: tuple[int, int]
     if channels is None or size is None:
         channels, size = _common(folder, [path for both in files.values() for path, _ in both], channels)
     for kind, labelled in files.items():
-        arrays[f"{kind}_x"] = _decode(folder, ((str(path), path.read_bytes) for path, _ in labelled), len(labelled),
-                                      (channels, *size))
+        reads = ((str(path), partial(read_limited, path)) for path, _ in labelled)
+        arrays[f"{kind}_x"] = _decode(folder, reads, len(labelled), (channels, *size))
         arrays[f"{kind}_y"] = np.array([label for _, label in labelled], np.uint8)
     return arrays
 

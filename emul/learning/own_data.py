@@ -7,6 +7,7 @@ Any `train_NAME` (n,), with `test_NAME` or without, is a column: what else is kn
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ from emul.learning.dataset import (
 from emul.learning.names import DATA, find
 
 Arrays = Mapping[str, Any]              # name -> array, or what should be one
+_MOST_BYTES = 2**32                     # of the arrays of an archive, and for each byte of its file this many more
+_BYTES_A_BYTE = 64
 
 
 def load(name: str, spec: PlainMapping, plugins: Sequence[str] = ()) -> DataSet | None:
@@ -88,14 +91,26 @@ def read_arrays(directory: str | None) -> dict[str, np.ndarray]:
     found = {}
     for name, file in array_files(directory).items():
         try:
+            if not file.is_file():          # to open a pipe would wait for ever
+                raise ValueError("is no regular file")
             if file.suffix == ".npy":
                 found[name] = np.asarray(np.load(file, allow_pickle=False))
             else:
+                _require_fitting(file)
                 with np.load(file, allow_pickle=False) as archive:
                     found[name] = np.asarray(archive[name])
         except Exception as error:      # as above; a MemoryError where a header asks for more than there is
             raise DataError(f"{file}: {name}: no array of numbers ({' '.join(str(error).split())[:100]})") from None
     return found
+
+
+def _require_fitting(archive: Path) -> None:
+    """Raises ValueError for an archive that holds far more than its own size: 10 MB of zeros make 10 GB."""
+    with zipfile.ZipFile(archive) as members:
+        size = sum(member.file_size for member in members.infolist())
+    most = _MOST_BYTES + _BYTES_A_BYTE * archive.stat().st_size
+    if size > most:
+        raise ValueError(f"the archive holds {size:,} bytes, expected at most {most:,} in a file of this size")
 
 
 def _plain(found: np.ndarray) -> np.ndarray:

@@ -35,6 +35,7 @@ INCOMPLETE = "INCOMPLETE"
 TRAININGS = "trainings"             # a store of its own, until it is complete
 ERROR = "error.txt"                 # the reason why a run failed
 COMMAND = "command.json"            # with which it can be gone on with
+NETWORK = "network.parquet"         # what its links drew
 SEAL = "seal.json"                  # size and digest of every other file of a run that ended
 
 _MOST_BYTES = 256 * 2**20           # of a text file of a run: a seal has 100 bytes a file
@@ -127,6 +128,14 @@ def check_seal(path: Path, names: Collection[str]) -> None:
         raise RecordError(f"{error.filename}: {error.strerror}") from None
     if damaged:
         raise RecordError(f"{path}: damaged or changed since the run: {', '.join(damaged)}; `emul replay` says where")
+
+
+def require_sealed(table: Path) -> None:
+    """Before the network of a run is taken from `table`, its directory or the file there. Raises RecordError where the
+    run has a seal and its file is not as it was."""
+    file = table / NETWORK if table.is_dir() else table
+    if file.name == NETWORK and (file.parent / SEAL).is_file():
+        check_seal(file.parent, [NETWORK])
 
 
 def require_plain(path: Path) -> None:

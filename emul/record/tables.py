@@ -17,6 +17,7 @@ import numpy as np
 
 from emul.base import rows
 from emul.base.files import write_atomically
+from emul.base.parquet import ParquetError, read_parquet
 from emul.base.plain import PlainDict, PlainMapping
 from emul.record.columns import Computations, KeyIndex, Messages, Table, columns, copy_keys
 from emul.record.journal import RecordError, read
@@ -546,8 +547,6 @@ SCHEMAS: dict[str, dict[str, str]] = {name: dict(one.split(":") for one in said.
     "contacts": "source:text destination:text begin_ns:int end_ns:int? rate_bps:int latency_ns:int",
     "positions": "t_s:float vertex:text x:float y:float lat:float lon:float",
 }.items()}
-_CELLS = 2 ** 27                    # of a table that is read, and for each byte of its file this many more: zstd makes
-_CELLS_A_BYTE = 64                  # 3 MB of 10^9 equal values, which take 8 GB of memory
 
 
 def read_table(file: Path, columns: Sequence[str] | None = None, optional: Collection[str] = (),
@@ -558,9 +557,6 @@ def read_table(file: Path, columns: Sequence[str] | None = None, optional: Colle
     columns: None: all. optional: columns that are read where they are there. where: (column, values): only rows that
     have one of these. Raises RecordError naming the file.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     if not file.is_file():
         raise RecordError(f"{file}: no table: " + ("expected a regular file" if file.exists() else "no such file"))
     if not file.resolve().is_relative_to(file.parent.resolve()):
@@ -568,47 +564,9 @@ def read_table(file: Path, columns: Sequence[str] | None = None, optional: Colle
     if (file.parent / SEAL).is_file():
         check_seal(file.parent, [file.name])
     try:
-        about = pq.read_metadata(file)
-        there = about.schema.to_arrow_schema().names
-        if missing := [name for name in columns or () if name not in there]:
-            raise RecordError(f"{file}: no column {', '.join(missing)}; there are {', '.join(there)}")
-        chosen = there if columns is None else [*columns, *(name for name in optional if name in there)]
-        most = _CELLS + _CELLS_A_BYTE * file.stat().st_size
-        if about.num_rows * len(chosen) > most:
-            raise RecordError(f"{file}: {about.num_rows} rows of {len(chosen)} columns, expected at most {most} values "
-                              "in a file of this size")
-        found = pq.read_table(file, columns=chosen, filters=where and [(where[0], "in", list(where[1]))])
-        found.validate(full=True)
-    # errors of pyarrow's reader at a damaged file: its own, and those of the libraries below it
-    except (OSError, pa.ArrowException, ValueError, KeyError, TypeError, MemoryError) as error:
-        raise RecordError(f"{file}: no table that can be read: {' '.join(str(error).split())[:200]}") from None
-    schema = SCHEMAS.get(file.stem, {})
-    for name in found.column_names:
-        if wrong := _wrong(found[name], schema.get(name, "")):
-            raise RecordError(f"{file}: column {name}: {wrong}")
-    return found
-
-
-def _wrong(column: pa.ChunkedArray, said: str) -> str:
-    """The reason why a column is not of a type of `SCHEMAS`, "" for none of them; "": it is."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    found = next((name for name, test in (
-        ("int", pa.types.is_integer), ("float", pa.types.is_floating), ("bool", pa.types.is_boolean),
-        ("text", lambda one: pa.types.is_string(one) or pa.types.is_large_string(one)),
-        ("nothing", pa.types.is_null)) if test(kind)), "")
-    wanted = said.removesuffix("?")
-    if found == "nothing" and (said != wanted or not len(column)):
-        return ""
-    if not found or (wanted not in ("", found) and (wanted, found) != ("float", "int")):
-        return f"of {column.type}, expected {wanted or 'numbers, texts or truth values'}"
-    if said and wanted == said and column.null_count:
-        return f"{column.null_count} nulls, expected none"
-    if wanted == "int" and len(column) and (least := pc.min(column).as_py()) is not None and least < 0:
-        return f"found {least}, expected 0 or more"
-    return ""
+        return read_parquet(file, SCHEMAS.get(file.stem, {}), columns, optional, where)
+    except ParquetError as error:
+        raise RecordError(f"{file}: {error}") from None
 
 
 def recorded_costs(path: Path) -> dict[int, list[int]]:

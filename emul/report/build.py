@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from emul.base.files import write_atomically
+from emul.base.files import read_limited, write_atomically
 from emul.base.plain import PlainDict, PlainMapping
 from emul.record.attacks import attacks, read_attack
 from emul.record.journal import RecordError
@@ -118,8 +119,18 @@ def attacked(path: Path) -> list[Part]:
             left_out = f"; the first {ATTACKED_PICTURES} of {len(found.pictures)}" * (
                 len(found.pictures) > ATTACKED_PICTURES)
             pictures.append((f"{label}: originals on the left, reconstructions on the right{left_out}.", [
-                (said, file.read_bytes()) for said, file in found.pictures[:ATTACKED_PICTURES]]))
+                (said, _picture(file)) for said, file in found.pictures[:ATTACKED_PICTURES]]))
     return [Part("attacks", "Attacks on privacy", tables=tables, pictures=pictures)] if tables else []
+
+
+def _picture(file: Path) -> bytes:
+    """Raises RecordError: it is none that emul has left there, and what it holds would stand in the report."""
+    if file.is_symlink():
+        raise RecordError(f"{file}: is a link, to {os.readlink(file)}: expected a picture")
+    try:
+        return read_limited(file)
+    except OSError as error:
+        raise RecordError(f"{file}: {error.strerror}") from None
 
 
 @dataclass(frozen=True)

@@ -79,8 +79,15 @@ def _record(use: NetworkUse) -> Iterator[Finding]:
     """The record of a network that is to be replayed can be read."""
     if use.replay is None:
         return
+    # here, since few scenarios replay a network, and `emul check` reads no run otherwise
+    from emul.record.journal import RecordError
+    from emul.record.rundir import require_sealed
+
     try:
+        require_sealed(use.replay)
         realisation.read(use.replay)
+    except RecordError as error:
+        yield ("network", "replay"), str(use.replay), f"is not as the run wrote it: {error}"
     except ScenarioError as error:
         yield ("network", "replay"), *in_short(error)
 

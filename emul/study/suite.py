@@ -17,7 +17,7 @@ from typing import Any
 
 from emul import scenario
 from emul.base.errors import Problem, ScenarioError
-from emul.base.files import write_atomically
+from emul.base.files import read_text, write_atomically
 from emul.base.shipped import shipped
 from emul.learning import names
 from emul.registry import schemes as registry
@@ -57,7 +57,7 @@ class Suite:
         found: dict[str, tuple[bool, Path]] = {}
         versions = set()
         for file in sorted(folder.glob("*.yaml")):
-            text = file.read_text(encoding="utf-8")
+            text = _text(file)
             said = re.search(r"^name: *(\S+)$", text, re.MULTILINE)
             versioned = _VERSIONED.fullmatch(said[1]) if said else None
             if versioned is None:
@@ -299,11 +299,18 @@ def _unmixed(path: Path, asked: Mapping[str, object]) -> None:
                              "choose another --out")
 
 
+def _text(file: Path) -> str:
+    try:
+        return read_text(file)
+    except OSError as e:
+        raise StudyError(f"{file}: {e.strerror}") from None
+
+
 def _unmixed_rows(table: Path, version: int) -> None:
     """Raises StudyError for a table with rows of a suite of another version."""
     if not table.is_file():
         return
-    other = re.search(rf"^.*,suite(?!{version}-)(\d+)-", table.read_text(encoding="utf-8"), re.MULTILINE)
+    other = re.search(rf"^.*,suite(?!{version}-)(\d+)-", _text(table), re.MULTILINE)
     if other is not None:
         raise StudyError(f"{table}: holds rows of suite {other[1]}, this is suite {version}: they cannot be mixed")
 

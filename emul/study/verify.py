@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import io
 import json
 import tempfile
 import time
@@ -26,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from emul.base.errors import EmulError
-from emul.base.files import write_atomically
+from emul.base.files import read_text, write_atomically
 from emul.base.machine import chip
 from emul.base.plain import PlainDict, PlainMapping
 from emul.learning.names import add_folder_of
@@ -55,6 +56,7 @@ VERDICTS = {
     "detail": "what differs: the row's number, then the new one",
 }
 FILE = "verified.csv"
+_MOST_BYTES = 2**30     # of a table
 TOLERANCE = 0.02        # of accuracies; of other numbers the share of the larger one
 ALIKE = 6e-5            # for rows whose last bits must agree: they keep four decimals or more, the last one rounded
 _ACCURACIES = ("accuracy", "best_accuracy", "best_five", "best_five_received", "clients_std", "attack_success")
@@ -79,14 +81,9 @@ class RowVerdict:
 def read(table: Path) -> list[dict[str, str]]:
     """The rows of a table. Raises StudyError if they do not say what makes them again."""
     try:
-        with table.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
-            header = reader.fieldnames or ()
-            rows = list(reader)
+        header, rows = _rows(table)
     except OSError as e:
         raise StudyError(f"{table}: {e.strerror}") from None
-    except (UnicodeDecodeError, csv.Error) as e:
-        raise StudyError(f"{table}: is no table: {e}") from None
     missing = [name for name in AGAIN if name not in header]
     if missing:
         raise StudyError(f"{table}: is no table of cells: it lacks the columns {', '.join(missing)}, "
@@ -98,11 +95,19 @@ def verdicts(file: Path) -> list[dict[str, str]]:
     """The verdicts that were given before; none if there is no such file."""
     if not file.is_file():
         return []
-    with file.open(newline="", encoding="utf-8") as lines:
-        reader = csv.DictReader(lines)
-        if reader.fieldnames is not None and list(reader.fieldnames) != list(VERDICTS):
-            raise StudyError(f"{file}: is no table of verdicts, as `emul verify` writes them")
-        return list(reader)
+    header, rows = _rows(file)
+    if header and list(header) != list(VERDICTS):
+        raise StudyError(f"{file}: is no table of verdicts, as `emul verify` writes them")
+    return rows
+
+
+def _rows(file: Path) -> tuple[Sequence[str], list[dict[str, str]]]:
+    """The columns and rows of a CSV file of cells. Raises OSError, StudyError."""
+    try:
+        reader = csv.DictReader(io.StringIO(read_text(file, _MOST_BYTES), newline=""))
+        return reader.fieldnames or (), list(reader)
+    except csv.Error as e:
+        raise StudyError(f"{file}: is no table: {e}") from None
 
 
 def keep(file: Path, table: Path, said: Sequence[RowVerdict]) -> None:

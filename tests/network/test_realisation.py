@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -373,8 +374,31 @@ def test_a_header_that_means_nothing_is_refused(tmp_path, text, expected):
 
 def test_a_missing_record_is_told(tmp_path):
     for path in (tmp_path, tmp_path / "gone.csv"):
-        with pytest.raises(ScenarioError, match="No such file"):
+        with pytest.raises(ScenarioError, match="o such file"):
             read(path)
+
+
+@pytest.mark.parametrize(("column", "values", "said"), [
+    ("what", pa.array([["lost"]]), "column what: of list"), ("value", pa.array([[1.0]]), "column value: of list"),
+    ("source", pa.array([7]), "column source: of int64, expected text")])
+def test_a_column_of_another_type_is_refused(tmp_path, column, values, said):
+    path = as_parquet(tmp_path / "network.parquet", [("a", "b", "lost", 1, 0, None, None, 1)])
+    table = pq.read_table(path)
+    pq.write_table(table.set_column(table.column_names.index(column), column, values), path)
+    with pytest.raises(ScenarioError, match=said):
+        read(path)
+
+
+def test_a_small_file_of_endless_rows_and_one_that_is_no_file_are_refused(tmp_path, monkeypatch):
+    path = as_parquet(tmp_path / "network.parquet", [("a", "b", "lost", 1, 0, None, None, 1)] * 50)
+    monkeypatch.setattr("emul.base.parquet._CELLS", 10)
+    monkeypatch.setattr("emul.base.parquet._CELLS_A_BYTE", 0)
+    with pytest.raises(ScenarioError, match="50 rows of 8 columns, expected at most 10 values"):
+        read(path)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(ScenarioError, match="expected a regular file"):
+        read(path)
 
 
 CELLS = st.sampled_from(["", "a", "b", "lost", "up", "draw", "latency_ns", "first_lost_packet", "compute_ns",

@@ -291,7 +291,7 @@ def test_no_table_is_read_from_a_pipe_a_link_out_or_beyond_its_size(tmp_path, mo
     file.symlink_to(tmp_path / "other.parquet")
     with pytest.raises(RecordError, match=r"odd\.parquet: a link that leads out of its folder$"):
         read_table(file)
-    monkeypatch.setattr("emul.record.tables._CELLS", 1000)
+    monkeypatch.setattr("emul.base.parquet._CELLS", 1000)
     with pytest.raises(RecordError, match=r": 300000 rows of 1 columns, expected at most \d+ values in a file of this"):
         read_table(tmp_path / "other.parquet")
 

@@ -168,6 +168,21 @@ def test_what_would_take_a_run_without_end_is_an_error_at_its_place(sets, place,
     assert any(expected in problem.expected for problem in wrong.value.problems)
 
 
+@pytest.mark.parametrize("text", ["t_s,up\n0,1\n0.000000001,0\n0.000000002,1\n",
+                                  "t_s,loss\n0,0.1\n0.0000009,0.5\n0.0000019,0\n"])
+def test_a_looped_trace_of_losses_lasts_for_each_of_its_values(tmp_path, text):
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(ScenarioError, match=r"expected 1 us or more for each of the 2 values: with loop it ends there"):
+        scenario.loads(SMALL, "small", [f"links[0].outage={{model: trace, file: {tmp_path / 't.csv'}, loop: true}}"])
+
+
+def test_a_looped_trace_of_latencies_lasts_for_each_of_its_values(tmp_path):
+    (tmp_path / "t.csv").write_text("t_s,latency_ms\n0,1\n0.000000001,2\n0.000000002,1\n")
+    with pytest.raises(ScenarioError, match=r"expected 1 us or more for each of the 2 values: with loop it ends there"):
+        scenario.loads(SMALL, "small", [
+            f"links[0].latency={{distribution: trace, file: {tmp_path / 't.csv'}, loop: true}}"])
+
+
 def test_a_looped_trace_lasts_for_each_of_its_rates(tmp_path):
     (tmp_path / "t.csv").write_text("time_s,rate_mbps\n0,10\n0.000000001,5\n0.000000002,5\n")
     with pytest.raises(ScenarioError, match=r"bandwidth.loop +2 ns +expected 1 us or more for each of the 3 rates"):

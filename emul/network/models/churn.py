@@ -29,6 +29,7 @@ from emul.base.files import read_text
 from emul.base.plain import is_number
 from emul.base.streams import generator, key64, uniform_at
 from emul.network.models.laws import Exponential, Fixed, LogNormal, Weibull
+from emul.network.models.pieces import too_short
 from emul.network.models.profiles import NEVER
 from emul.network.models.traceformats import few, shown
 
@@ -262,6 +263,10 @@ def read_availability(path: Path, period_ns: int | None = None, offset_ns: int =
         found = _toggles(text, path, period_ns)
     else:
         found = _rows(path, period_ns)
+    short = [Problem(shown(name), units.format_duration(one.period_ns), expected) for name, one in found.items()
+             if one.period_ns is not None and (expected := too_short(one.period_ns, len(one.present), "stays"))]
+    if short:
+        raise ScenarioError(str(path), few(short))
     return {name: one.from_time(offset_ns) for name, one in found.items()} if offset_ns else found
 
 

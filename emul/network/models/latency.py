@@ -21,8 +21,8 @@ from emul.base.errors import Problem, ScenarioError
 from emul.base.files import read_text
 from emul.base.plain import is_count, is_number
 from emul.base.streams import key64, uniform_at
-from emul.base.units import LARGEST
-from emul.network.models.pieces import Pieces
+from emul.base.units import LARGEST, format_duration
+from emul.network.models.pieces import Pieces, too_short
 
 Around = Literal["uniform", "normal", "pareto", "paretonormal"]
 AROUND: tuple[str, ...] = get_args(Around)
@@ -422,5 +422,8 @@ def _over_time(spec: LatencyTraceSpec, stamp: tuple[int, int] | None) -> Latency
     known = [(t, float(max(ns, spec.min_ns))) for t, ns in zip(times, values, strict=True)
              if t is not None and ns is not None]
     starts, levels = [t - known[0][0] for t, _ in known], [ns for _, ns in known]
+    if spec.loop and (expected := too_short(starts[-1], len(starts) - 1)):
+        found.problem(None, "", format_duration(starts[-1]), f"{expected}: with loop it ends there")
+        found.check()
     return LatencyOverTime(Pieces(starts[:-1], levels[:-1], starts[-1]) if spec.loop else
                            Pieces(starts, levels))

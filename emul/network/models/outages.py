@@ -17,7 +17,8 @@ from typing import Literal, TypeAlias, get_args
 from emul.base import tables
 from emul.base.errors import ScenarioError
 from emul.base.plain import is_count, is_number
-from emul.network.models.pieces import Pieces
+from emul.base.units import format_duration
+from emul.network.models.pieces import Pieces, too_short
 
 OutageUnit = Literal["message", "packet", "round", "slot"]
 Span = Literal["at_start", "any_slot", "pause"]
@@ -191,6 +192,9 @@ def _read_trace(file: Path, loop: bool, stamp: tuple[int, int] | None) -> Pieces
         found.problem(found.rows[0][0], "", "1 row", "expected two or more: with loop the last row says where it ends")
     found.check()
     known, levels = [n for n in times if n is not None], [v for v in values if v is not None]
+    if loop and (expected := too_short(known[-1], len(known) - 1)):
+        found.problem(found.rows[-1][0], "t", format_duration(known[-1]), f"{expected}: with loop it ends there")
+        found.check()
     return Pieces(known[:-1], levels[:-1], known[-1]) if loop else Pieces(known, levels)
 
 

@@ -10,7 +10,16 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Generic, TypeVar
 
+from emul.base.units import format_duration
+
 V = TypeVar("V", bound=float)
+LEAST_STEP_NS = 1000        # of what begins anew again and again, for each value: a run goes through all of all laps
+
+
+def too_short(lap_ns: int, count: int, what: str = "values") -> str:
+    """The length that a lap of so many values is expected to have; "": it has it."""
+    return "" if lap_ns >= LEAST_STEP_NS * count else (
+        f"expected {format_duration(LEAST_STEP_NS)} or more for each of the {count} {what}")
 
 
 class Pieces(Generic[V]):

@@ -15,6 +15,7 @@ from emul.base.errors import Problem, ScenarioError
 from emul.base.files import read_limited, read_text
 from emul.base.streams import key64, uniform_at
 from emul.base.tables import in_short, stamp
+from emul.network.models.pieces import too_short
 from emul.network.models.profiles import PiecewiseConstant
 from emul.network.models.traceformats import FORMATS, GAPS, Trace, TraceColumns, looks_like, names_in, parse_trace
 
@@ -82,7 +83,6 @@ class TraceSpec:
         return sum(each) / len(each)
 
 
-LEAST_STEP_NS = 1000        # a run goes through all rates of all laps
 
 
 @lru_cache(maxsize=1024)                # one for all the links that a rule matches, or that have drawn the same
@@ -139,9 +139,8 @@ def problem(spec: TraceSpec) -> tuple[str, str, str] | None:
     if not any(trace.rates_bps):
         return "trace", "0 bit/s", "expected a trace that lets something through"
     lap_ns = (spec.period_ns or trace.period_ns or trace.length_ns) if spec.loop or trace.period_ns else None
-    if lap_ns is not None and lap_ns < LEAST_STEP_NS * len(trace.times_ns):
-        return "loop", units.format_duration(lap_ns), (
-            f"expected {units.format_duration(LEAST_STEP_NS)} or more for each of the {len(trace.times_ns)} rates")
+    if lap_ns is not None and (expected := too_short(lap_ns, len(trace.times_ns), "rates")):
+        return "loop", units.format_duration(lap_ns), expected
     return None
 
 
@@ -152,6 +151,8 @@ def _drawn_problem(spec: TraceSpec) -> tuple[str, str, str] | None:
         if not trace.length_ns or not any(rate for ns, rate in trace.pieces() if ns):
             return "trace", f"{name or 'the trace'}: {trace.length_ns / 1e9:g} s", (
                 "expected traces that last and let something through")
+        if expected := too_short(trace.length_ns, len(trace.times_ns), "rates"):
+            return "trace", f"{name or 'the trace'}: {units.format_duration(trace.length_ns)}", expected
     if spec.sha256 is not None and spec.sha256 != digest(spec.file):
         return "sha256", f"{digest(spec.file)[:16]}...", (
             f"expected {spec.sha256[:16]}...: the file is not the one that this scenario was resolved with")
