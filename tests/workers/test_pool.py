@@ -361,7 +361,7 @@ def test_an_idle_pool_does_not_block_its_workers_heartbeat(monkeypatch: pytest.M
     monkeypatch.setattr(process, "BEAT_S", 0.0)
     io = object.__new__(process.IO)
     io._beat, io._index, io._inbox = Full(), 0, None        # type: ignore[assignment]
-    io._poller, io._watched, io._lost = Poller(), [], []    # type: ignore[assignment]
+    io._poller, io._watched, io._lost, io._run, io.patience = Poller(), [], [], 0, None     # type: ignore[assignment]
     io._coordinator = Ending(os.getpid())
     io._token = b""
     with pytest.raises(Stop):

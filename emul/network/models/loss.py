@@ -190,6 +190,8 @@ class TracedLoss:
         """True if its draw lies below the probability at `start_ns`; span any_slot: the largest in [start, end)."""
         p = self.steps.value_at(start_ns)
         change = self.steps.next_change(start_ns) if self.span == "any_slot" else None
+        if self.steps.period_ns is not None:        # a lap has all values
+            end_ns = min(end_ns, start_ns + self.steps.period_ns)
         while change is not None and change < end_ns and p < 1:
             p = max(p, self.steps.value_at(change))
             change = self.steps.next_change(change)
