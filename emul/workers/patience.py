@@ -19,7 +19,7 @@ _LONGEST_LOOK_S = 1.0               # between two looks; more: this process was 
 Whose = Callable[[int], tuple[str, str, int]]       # node -> its name, role and round
 
 
-class Patience:
+class RoleWatch:
     """Watches one thread of this process during a run. whose: tells of a node."""
 
     def __init__(self, thread: int, limit_s: float, whose: Whose):

@@ -48,7 +48,7 @@ from emul.workers.collections import rare_collections
 from emul.workers.core import Core, FittedGroups, StoreUse
 from emul.workers.jobs import Timing
 from emul.workers.keeping import KeptValue
-from emul.workers.patience import Patience
+from emul.workers.patience import RoleWatch
 from emul.workers.payloads import Key
 from emul.workers.setup import Setup, WorkerSettings
 from emul.workers.transport import Connection, Context
@@ -232,7 +232,7 @@ class IO(threading.Thread):
         self._poller = zmq.Poller()
         self._watched: list[tuple[str, Connection]] = []
         self._lost: list[bytes] = []                    # with whom the connection has been lost
-        self.patience: Patience | None = None           # with the roles of the run that is open
+        self.patience: RoleWatch | None = None           # with the roles of the run that is open
         self._inbox = context.socket(zmq.PULL)
         self._inbox.setsockopt(zmq.RCVHWM, 0)
         self.address = self._transport.bind(self._inbox, f"w{told.index}")
@@ -412,7 +412,7 @@ class Loop:
             self._quiet.enter_context(rare_collections(len(setup.names)))
             self._core = core = Core(setup, self._io.outbox, self._io.wait_for)
             if setup.patience_s:
-                self._io.patience = Patience(threading.get_ident(), setup.patience_s, core.whose)
+                self._io.patience = RoleWatch(threading.get_ident(), setup.patience_s, core.whose)
         except Exception as e:
             self._quiet.close()
             self._control.send_multipart([b"X", _failure(e).encode()])
