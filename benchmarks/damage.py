@@ -128,7 +128,7 @@ def _folder(file: Path, run: Path, draw: random.Random) -> None:
 
 
 def _pipe(file: Path, run: Path, draw: random.Random) -> None:
-    """Whoever opens it waits for ever."""
+    """To open it is to wait for ever."""
     file.unlink()
     os.mkfifo(file)
 
