@@ -130,6 +130,8 @@ def pass_queue(at_ns: float, parts: Sequence[TrainPart], s: float, free_ns: floa
     A train that cannot fill the queue passes whole. Another is looked at packet by packet: the queue drains between its
     bursts, and drops what finds it full. A recovery sends no more than has left and gets room for three packets more.
     """
+    # An event for each packet would give the same, with 691 of them for 1 MB: so a train is one event, and its packets
+    # are walked through only where some may be dropped (`test_a_queue_of_several_connections_is_that_of_packets`).
     first: float | None = None
     base, dropped = 0, []
     for n, span, burst in parts:
@@ -377,6 +379,9 @@ class TcpConnection:
 
     def _lost_of(self, train: PacketTrain, positions: Sequence[int]) -> list[int]:
         """Places in `positions` of the packets that links lose: of each message its own draws, in the order sent."""
+        # Numbered by message and not by what the connection has sent: there a message more would shift the fates of all
+        # that follow, and two schemes would meet other links
+        # (`test_connections_lose_the_same_packets_for_two_schemes_and_on_the_record`).
         messages = self._messages
         if messages[-1].fates is None and all(message.fates is None for message in messages):
             return []

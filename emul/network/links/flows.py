@@ -298,6 +298,10 @@ FlowSharing = Literal["maxmin", "connections", "tcp_fifo"]
 class Flows:
     """All flows of a network, with the interface by which the kernel looks at a link."""
 
+    # The rate of a flow depends on all links of its row, so no link can set it alone. Latencies are paid before a flow
+    # starts, so nothing that a node sends changes a rate before its least latency has passed: the lookahead of the
+    # kernel rests on that (`test_every_node_lives_the_same_life_with_lookahead_as_one_event_at_a_time`).
+
     overhead_bytes = 0
     cut = False
 
