@@ -12,11 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from emul.message.wire import Encoded, Message, Vector
+from emul.base.errors import NotSendable, RoleError, WireError
+from emul.message.verdicts import judge
+from emul.message.wire import Encoded, Message, Vector, encode, encode_each
 from emul.roles.activities import Activities
 from emul.roles.costs import Costs
 from emul.roles.events import Action, Ready
 from emul.roles.job import Job
+from emul.roles.waits import REASON, caller
 
 LANE = "compute"                    # the lane of all computations, unless a scheme declares others
 
@@ -65,6 +68,13 @@ def _fetch_nothing(event: Ready) -> list[Message]:
     return []
 
 
+@dataclass(frozen=True)
+class Offered(Message):
+    """The values that a node has made known off the clock; goes with its messages, off the wire."""
+
+    values: dict[str, Any]
+
+
 class Desk:
     """The tools that a worker gives to a node, and the things that the node leaves there in one activation."""
 
@@ -107,3 +117,56 @@ class Desk:
         """The number of an activity that begins now: a node counts them over its crashes, too."""
         self.memory.activities += 1
         return self.memory.activities
+
+    # --- messages of the node, encoded and judged ---
+
+    def encoded(self, message: Message) -> tuple[Encoded, str]:
+        """The frames, and why no receiver will take them; "": they are what the message's annotations say."""
+        self._must_be_known(message)
+        try:
+            encoded = encode(message)
+        except WireError as e:
+            if not self.deviates:
+                raise
+            encoded, reason = Encoded(b"", []), str(e)[:REASON]
+        else:
+            if self.growth:
+                encoded.grow(self.growth)
+            reason = self._verdict(message, encoded)
+        if self.offered:
+            encoded.aside = encode(Offered(self.offered))
+        return encoded, reason
+
+    def encoded_each(self, messages: list[Message]) -> list[tuple[Encoded, str]]:
+        """As `encoded`, of many of one type."""
+        self._must_be_known(messages[0])
+        if self.deviates or self.offered or self.growth:    # each may be wrong, have something with it, or be larger
+            return [self.encoded(message) for message in messages]
+        encoded_each = encode_each(messages)
+        for message, encoded in zip(messages, encoded_each, strict=True):
+            self._verdict(message, encoded)
+        return [(encoded, "") for encoded in encoded_each]
+
+    def _must_be_known(self, message: Message) -> None:
+        """Raise RoleError for what is no message, or one of a type that nobody could read."""
+        kind = type(message).__name__
+        if not isinstance(message, Message):
+            raise RoleError(f"{caller(4)}: a {kind} cannot be sent: it is no Message")
+        if self.types is not None and kind not in self.types and not self.deviates:
+            raise RoleError(f"{caller(4)}: {kind} is not in messages of the scheme, so that nobody could read it: "
+                            f"write messages=({', '.join([*self.types, kind])},)")
+
+    def _verdict(self, message: Message, encoded: Encoded) -> str:
+        """The reason why every receiver will refuse it; "": it is sound. Raises what `send` raises, unless the role
+        deviates."""
+        # Judged once, where it is encoded, and not by each of a thousand receivers; a role never sees what it could not
+        # decode. What only a receiver can know is for `accept` of its wait
+        # (`test_what_is_not_what_its_type_says_is_rejected_and_the_wait_goes_on`).
+        kind = type(message).__name__
+        found = judge(message, encoded, self.types)
+        if found is None:
+            return ""
+        if self.deviates:
+            return found.reason[:REASON]
+        text = f"{kind}: {found.reason}"
+        raise NotSendable(text) if found.diverged else WireError(text)

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from time import perf_counter_ns
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
 import numpy as np
 
-from emul.base.errors import NothingToReceive, NotSendable, RoleError, TimedOut, WireError
+from emul.base.errors import NothingToReceive, RoleError, TimedOut
 from emul.base.streams import generator
 from emul.base.units import LARGEST
 from emul.learning.declared import declared
-from emul.message.verdicts import judge
-from emul.message.wire import Encoded, Message, Vector, encode, encode_each, kind_of
+from emul.message.wire import Message, Vector, kind_of
 from emul.roles.activities import Activities, Activity, InTurn
 from emul.roles.desk import Desk, Evaluate
 from emul.roles.events import (
@@ -42,7 +40,7 @@ from emul.roles.events import (
     WaitEnd,
 )
 from emul.roles.job import Job
-from emul.roles.waits import REASON, Accept, Await, Guard, M, R, Round, RoundOver, Rounds, caller, names_of
+from emul.roles.waits import Accept, Await, Guard, M, R, Round, RoundOver, Rounds, caller, names_of
 from emul.roles.world import Contact, World
 
 if TYPE_CHECKING:
@@ -51,13 +49,6 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 Ts = TypeVarTuple("Ts")
 Received = Mapping[type[Message], Any]                  # for `Scheme.honest`: of each type the newest in a round
-
-
-@dataclass(frozen=True)
-class Offered(Message):
-    """The values that a node has made known off the clock; goes with its messages, off the wire."""
-
-    values: dict[str, Any]
 
 
 class Node:
@@ -262,7 +253,7 @@ class Node:
             each.append(message)
         ready = []
         for to, each in of_type:                # all of them, before any is kept
-            ready.append((to, each[0], self._encoded_each(each)))
+            ready.append((to, each[0], desk.encoded_each(each)))
         for to, message, encoded in ready:
             first = memory.sent
             memory.sent = first + len(to)
@@ -290,67 +281,13 @@ class Node:
         # The bytes are taken here and not when a link is free: a role may change its arrays as soon as `send` returns
         # (`test_what_is_sent_is_what_it_was_at_the_call`).
         begin = perf_counter_ns()
-        encoded, reason = self._encoded(message)
-        if desk.offered:
-            encoded.aside = encode(Offered(desk.offered))
+        encoded, reason = desk.encoded(message)
         first = memory.sent
         memory.sent = first + len(to)
         frames = desk.keep(self.id, encoded, first, to)
         desk.excused_ns += perf_counter_ns() - begin
         round_ = 0 if message.unscoped else memory.round
         desk.actions.append(Send(to, kind_of(message), encoded.size, first, round_, encoded.declared, reason, frames))
-
-    def _encoded(self, message: Message) -> tuple[Encoded, str]:
-        """The frames, and why no receiver will take them; "": they are what the message's annotations say."""
-        self._must_be_known(message)
-        try:
-            encoded = encode(message)
-        except WireError as e:
-            if not self._desk.deviates:
-                raise
-            return Encoded(b"", []), str(e)[:REASON]
-        if self._desk.growth:
-            encoded.grow(self._desk.growth)
-        return encoded, self._verdict(message, encoded)
-
-    def _encoded_each(self, messages: list[Message]) -> list[tuple[Encoded, str]]:
-        """As `_encoded`, of many of one type."""
-        self._must_be_known(messages[0])
-        desk = self._desk
-        if desk.deviates or desk.offered or desk.growth:    # each may be wrong, have something with it, or be larger
-            found = [self._encoded(message) for message in messages]
-            if self._desk.offered:
-                for encoded, _ in found:
-                    encoded.aside = encode(Offered(self._desk.offered))
-            return found
-        encoded_each = encode_each(messages)
-        for message, encoded in zip(messages, encoded_each, strict=True):
-            self._verdict(message, encoded)
-        return [(encoded, "") for encoded in encoded_each]
-
-    def _must_be_known(self, message: Message) -> None:
-        """Raise RoleError for what is no message, or one of a type that nobody could read."""
-        kind, desk = type(message).__name__, self._desk
-        if not isinstance(message, Message):
-            raise RoleError(f"{caller(4)}: a {kind} cannot be sent: it is no Message")
-        if desk.types is not None and kind not in desk.types and not desk.deviates:
-            raise RoleError(f"{caller(4)}: {kind} is not in messages of the scheme, so that nobody could read it: "
-                            f"write messages=({', '.join([*desk.types, kind])},)")
-
-    def _verdict(self, message: Message, encoded: Encoded) -> str:
-        """The reason why every receiver will refuse it; "": it is sound. Raises what `send` raises, unless the role
-        deviates."""
-        # Judged once, where it is encoded, and not by each of a thousand receivers; a role never sees what it could not
-        # decode. What only a receiver can know is for `accept` of its wait
-        # (`test_what_is_not_what_its_type_says_is_rejected_and_the_wait_goes_on`).
-        kind, desk = type(message).__name__, self._desk
-        found = judge(message, encoded, desk.types)
-        if found is None:
-            return ""
-        if desk.deviates:
-            return found.reason[:REASON]
-        text = f"{kind}: {found.reason}"
-        raise NotSendable(text) if found.diverged else WireError(text)
 
     def abstain(self, targets: int | Iterable[int], *kinds: type[Message], tag: int | None = None) -> None:
         """Say that no message of `kinds` goes to `targets` in this round, so that nobody waits for it. tag: of those

@@ -24,7 +24,7 @@ from emul.message.wire import Encoded, Message, Vector, decode
 from emul.registry import attacks
 from emul.registry.attacks import Planned
 from emul.roles.attackers import Known
-from emul.roles.node import Offered
+from emul.roles.desk import Offered
 from emul.workers.payloads import Key
 
 if TYPE_CHECKING:

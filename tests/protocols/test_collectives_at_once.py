@@ -128,7 +128,7 @@ def larger(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
         encoded.declared = round(carried * factor) - encoded.size - ENVELOPE_BYTES
         encoded.size += encoded.declared
         return encoded
-    monkeypatch.setattr("emul.roles.node.encode", encode_larger)
+    monkeypatch.setattr("emul.roles.desk.encode", encode_larger)
 
 
 S, RATE = 10e9, 316_800_000                # INTELLECT-1's model in 8 bits; bytes, bit/s

@@ -252,7 +252,7 @@ def test_a_ring_of_14_of_which_one_crashes_half_way(monkeypatch: pytest.MonkeyPa
         encoded.declared = round((encoded.size - len(encoded.header)) * (S / x[0].nbytes - 1))
         encoded.size += encoded.declared
         return encoded
-    monkeypatch.setattr("emul.roles.node.encode", encode_larger)
+    monkeypatch.setattr("emul.roles.desk.encode", encode_larger)
 
     def ring_s(members: int) -> float:
         return 2 * (members - 1) * (DELTA + 8 * S / members / RATE)

@@ -254,7 +254,7 @@ def test_dp_of_the_streaming_paper_at_81_gbit_s(monkeypatch: pytest.MonkeyPatch)
         encoded.declared = round(carried * 13.435e9 / 8 / (4 * d)) - encoded.size - ENVELOPE_BYTES
         encoded.size += encoded.declared
         return encoded
-    monkeypatch.setattr("emul.roles.node.encode", encode_larger)
+    monkeypatch.setattr("emul.roles.desk.encode", encode_larger)
     text = ddp.EXAMPLE.replace("timeout: 10 s", f"timeout: 10 s, layers: {layers}, step: 100 ms").replace(
         "peers: 4", "peers: 2").replace("latency: 20 ms, bandwidth: 20 Mbit/s", "latency: 0 ms, bandwidth: 81 Gbit/s")
     ran = run_text(text, "stop.rounds=1")
