@@ -1,5 +1,6 @@
-"""Arguments of the functions that `import emul` offers, looked at before anything is read: a wrong one is named. And
-the right ones in the form that the layers below take: edits as text, schemes as entries, plug-ins anew.
+"""Arguments of the functions that `import emul` offers, looked at before anything is read: a wrong one is named
+(`_Arguments` has the types, by pydantic). And the right ones in the form that the layers below take: edits as text,
+schemes as entries, plug-ins imported anew.
 
     require(workers=workers, out=out)       TypeError: workers = "two": expected a number of processes, ...
 """
@@ -15,10 +16,12 @@ import json
 import operator
 import os
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, InstanceOf, ValidationError
 
 from emul import scenario as scenarios
 from emul.base.errors import Problem, ScenarioError
@@ -29,23 +32,76 @@ from emul.scenario.source import of_values
 from emul.scenario.wording import scenario_error, shown
 from emul.study.cells import check_grid
 
+Names = str | Sequence[str]
 
-@dataclass(frozen=True)
-class ArgumentKind:
-    """The values that an argument may have. fits: whether its type is right; holds: whether a value of this type is."""
 
-    expected: str
-    fits: Callable[[Any], bool]
-    holds: Callable[[Any], bool] = lambda value: True
+def _plain(value: Any) -> Any:
+    """Python's own value, of one that may be NumPy's; names in any collection as a list."""
+    if isinstance(value, Collection) and not isinstance(value, (str, bytes, Mapping)):
+        return list(value)
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _source(value: Any) -> Any:
+    # not InstanceOf[Scenario], for which pydantic would build the validators of all that a scenario has
+    if not isinstance(value, (str, os.PathLike, Mapping, Scenario)):
+        raise ValueError
+    return value
+
+
+_Path = str | InstanceOf[os.PathLike[str]]
+_Names = Annotated[str | list[str], BeforeValidator(_plain)]
+_SomeNames = Annotated[str | Annotated[list[str], Field(min_length=1)], BeforeValidator(_plain)]
+_Whole = Annotated[int, BeforeValidator(_plain)]
+_UNFIT_VALUES = {"greater_than_equal", "less_than_equal", "too_short", "string_pattern_mismatch"}   # of the right type
+
+
+class _Arguments(BaseModel, strict=True, defer_build=True):
+    """The values that each argument may have; its description is what a user reads who gives another.
+
+    pydantic's `validate_call` at each function would say less: that an input should be a valid integer, and not what
+    the argument is for; of a path, a mapping or a scenario why it is neither; and never with a TypeError.
+    """
+
+    scenario: Annotated[Any, AfterValidator(_source)] = Field("", description="a path, a mapping or a Scenario")
+    schemes: _SomeNames | None = Field(None, description="labels or names of schemes, one at least; None: all")
+    scheme: str | None = Field(None, description="the label or name of a scheme; None: all")
+    workers: Annotated[_Whole, Field(ge=0)] | None = Field(None, description=(
+        "a number of processes, 0 or more (0: none, everything in this process); None: one a core"))
+    networks: _SomeNames | None = Field(None, description="names of networks, one at least; None: all")
+    task: _Path = Field("", description="the name of a task, or a path")
+    baseline: str | None = Field(None, description="the label of a scheme; None: the first")
+    set: InstanceOf[Mapping[str, Any]] = Field({}, description='changes by path such as {"stop.rounds": 5}')
+    plugins: _Names | None = Field(None, description="the name of a module, or a list of names")
+    grid: InstanceOf[Mapping[str, Any]] | None = Field(None, description=(
+        'lists of values by path such as {"links[1].outage.p": [0.1, 0.3]}; None: the scenario\'s'))
+    jobs: Annotated[_Whole, Field(ge=1)] = Field(1, description="1 or more")
+    engine: str = Field("local", pattern="^(local|ray)$", description="local or ray")
+    on: str | None = Field(None, description='such as "ray:auto"; None: this machine')
+    target: Annotated[float, BeforeValidator(_plain), Field(ge=0, le=1)] | None = Field(None, description=(
+        "a number from 0 to 1"))
+    size: str = Field("", description='a size such as "1 MB" or "64 KiB"')
+    device: str = Field("", description="cpu, cuda or such as cuda:1")
+    path: _Path = Field("", description="a path")
+    out: _Path | None = Field(None, description="a path, or None")
+    done: _Path | None = Field(None, description="a path, or None")
+    store: _Path | None = Field(None, description="a path, or None")
+    quiet: bool = Field(False, description="True or False")
+    keep_trainings: bool = Field(False, description="True or False")
 
 
 def require(**given: object) -> None:
     """Raise TypeError or ValueError, naming each argument that is wrong, what was found and what is expected."""
-    unfit = {name for name, value in given.items() if not _KINDS[name].fits(value)}
-    wrong = [name for name, value in given.items() if name in unfit or not _KINDS[name].holds(value)]
-    if wrong:
-        said = "\n".join(f"{name} = {_shown(given[name])}: expected {_KINDS[name].expected}" for name in wrong)
-        raise TypeError(said) if unfit else ValueError(said)
+    try:
+        _Arguments(**given)                         # type: ignore[arg-type]
+    except ValidationError as error:
+        kinds: dict[str, set[str]] = {}             # argument -> what pydantic found, one for each type that it may be
+        for one in error.errors():
+            kinds.setdefault(str(one["loc"][0]), set()).add(one["type"])
+        fields = _Arguments.model_fields
+        said = "\n".join(f"{name} = {_shown(value)}: expected {fields[name].description}"
+                         for name, value in given.items() if name in kinds)
+        raise (ValueError if all(found & _UNFIT_VALUES for found in kinds.values()) else TypeError)(said) from None
 
 
 def plain(number: int | None) -> int | None:
@@ -55,74 +111,6 @@ def plain(number: int | None) -> int | None:
 
 def _shown(value: Any) -> str:
     return repr(value) if value is None or isinstance(value, bool) else shown(value)
-
-
-def _is_empty(value: object) -> bool:
-    return isinstance(value, Collection) and len(value) == 0
-
-
-def _is_path(value: object) -> bool:
-    return isinstance(value, (str, os.PathLike))
-
-
-def _is_whole(value: Any) -> bool:
-    """A number without a fraction, NumPy's included; True and False are none."""
-    try:
-        operator.index(value)
-    except TypeError:
-        return False
-    return not isinstance(value, bool)
-
-
-def _is_number(value: Any) -> bool:
-    try:
-        return not isinstance(value, (bool, str)) and float(value) == float(value)
-    except (TypeError, ValueError):
-        return False
-
-
-def _are_names(value: object) -> bool:
-    return isinstance(value, str) or (isinstance(value, Collection) and not isinstance(value, (bytes, Mapping))
-                                      and all(isinstance(name, str) for name in value))
-
-
-def _or_none(fits: Callable[[object], bool]) -> Callable[[Any], bool]:
-    return lambda value: value is None or fits(value)
-
-
-_PATH_OR_NONE = ArgumentKind("a path, or None", _or_none(_is_path))
-_KINDS = {
-    "scenario": ArgumentKind("a path, a mapping or a Scenario",
-                             lambda value: _is_path(value) or isinstance(value, (Mapping, Scenario))),
-    "schemes": ArgumentKind("labels or names of schemes, one at least; None: all", _or_none(_are_names),
-                            lambda value: value is None or not _is_empty(value)),
-    "scheme": ArgumentKind("the label or name of a scheme; None: all", _or_none(lambda value: isinstance(value, str))),
-    "workers": ArgumentKind("a number of processes, 0 or more (0: none, everything in this process); None: one a core",
-                            _or_none(_is_whole), lambda value: value is None or value >= 0),
-    "networks": ArgumentKind("names of networks, one at least; None: all", _or_none(_are_names),
-                             lambda value: value is None or not _is_empty(value)),
-    "task": ArgumentKind("the name of a task, or a path", _is_path),
-    "baseline": ArgumentKind("the label of a scheme; None: the first", _or_none(lambda value: isinstance(value, str))),
-    "set": ArgumentKind('changes by path such as {"stop.rounds": 5}', lambda value: isinstance(value, Mapping)),
-    "plugins": ArgumentKind("the name of a module, or a list of names", _or_none(_are_names)),
-    "grid": ArgumentKind('lists of values by path such as {"links[1].outage.p": [0.1, 0.3]}; None: the scenario\'s',
-                         _or_none(lambda value: isinstance(value, Mapping))),
-    "jobs": ArgumentKind("1 or more", _is_whole, lambda value: value >= 1),
-    "engine": ArgumentKind("local or ray", lambda value: isinstance(value, str),
-                           lambda value: value in ("local", "ray")),
-    "on": ArgumentKind('such as "ray:auto"; None: this machine', _or_none(lambda value: isinstance(value, str))),
-    "target": ArgumentKind("a number from 0 to 1", _or_none(_is_number),
-                           lambda value: value is None or 0 <= value <= 1),
-    "size": ArgumentKind('a size such as "1 MB" or "64 KiB"', lambda value: isinstance(value, str)),
-    "device": ArgumentKind('cpu, cuda or such as cuda:1', lambda value: isinstance(value, str)),
-    "path": ArgumentKind("a path", _is_path),
-    "out": _PATH_OR_NONE, "done": _PATH_OR_NONE, "store": _PATH_OR_NONE,
-    "quiet": ArgumentKind("True or False", lambda value: isinstance(value, bool)),
-    "keep_trainings": ArgumentKind("True or False", lambda value: isinstance(value, bool)),
-}
-
-
-Names = str | Sequence[str]
 
 
 def loaded(given: Given, set: Mapping[str, object], seed: int | None, plugins: Names) -> Scenario:
