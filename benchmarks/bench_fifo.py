@@ -16,8 +16,7 @@ from emul.base.streams import key64
 from emul.kernel.calendar import NETWORK, Calendar
 from emul.network import Arq, FullLink, Link, OutageSpec, Queue, Switching
 from emul.network.models.latency import JitterSpec, latency
-from emul.network.models.loss import Outage, outage
-from emul.network.models.outages import OnOffSpec
+from emul.network.models.outages import OnOffSpec, Outage, outage
 from emul.network.models.profiles import PiecewiseConstant
 
 MESSAGES = 100_000

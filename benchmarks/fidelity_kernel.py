@@ -30,8 +30,7 @@ from benchmarks.tcp_formulas import mathis_bps, pftk_bps
 from emul.base.streams import generator
 from emul.network import FlowLink, Fluid, Link, LinkRule, OutageSpec, TopologySpec, build
 from emul.network.models.background import Traffic
-from emul.network.models.loss import outage
-from emul.network.models.outages import GilbertSpec
+from emul.network.models.outages import GilbertSpec, outage
 
 PEER = Path(__file__).with_name("fidelity_kernel_peer.py")
 A, R, B = (f"emulfid{os.getpid()}{end}" for end in "arb")

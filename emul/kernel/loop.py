@@ -25,7 +25,6 @@ from emul.base import rows
 from emul.base.errors import Deadlock, EndOfTime, RoleFailed, RunError, other_beginning
 from emul.kernel.activities import begin_activity, end_activity, look_beside
 from emul.kernel.battery import computes
-from emul.kernel.bulk import send_each
 from emul.kernel.calendar import (
     ADVANCE,
     BACK,
@@ -49,7 +48,7 @@ from emul.kernel.calendar import (
 from emul.kernel.deadlock import deadlock_report, end_of_time_report
 from emul.kernel.fates import departure_known_at, round_is_over, settle
 from emul.kernel.faults import come_back, fail, plan_faults, return_, run_out
-from emul.kernel.messages import arrive, enter_next, leave_link, offer_to, send, start_flow
+from emul.kernel.messages import arrive, enter_next, leave_link, offer_to, send, send_each, start_flow
 from emul.kernel.parts import Copy, KNode, Patience, Pipe
 from emul.kernel.rounds import finish, leave_round, next_round, plan_stop, report, stop_now, try_next_round
 from emul.kernel.sending import await_sent, look_at_transmission
@@ -243,7 +242,7 @@ def _take(kernel: Kernel, time: int, step: list[Entry]) -> None:
                     _look(kernel, time, node)
                 return
         else:
-            node = arrive(kernel, time, *entry[4]) if entry[3] in _LANDINGS else _happen(kernel, time, entry)
+            node = arrive(kernel, time, *entry[4]) if entry[3] in _LANDINGS else _take_entry(kernel, time, entry)
             if node is not None:
                 _look(kernel, time, node)
             return
@@ -267,14 +266,14 @@ def _take(kernel: Kernel, time: int, step: list[Entry]) -> None:
         if node is not None:
             touched[node.id] = node
     for entry in rest:
-        node = _happen(kernel, time, entry)
+        node = _take_entry(kernel, time, entry)
         if node is not None:
             touched[node.id] = node
     for _, node in sorted(touched.items()):
         _look(kernel, time, node)
 
 
-def _happen(kernel: Kernel, time: int, entry: Entry) -> KNode | None:
+def _take_entry(kernel: Kernel, time: int, entry: Entry) -> KNode | None:
     """An entry that is no delivery. Returns the node whose wait it may have ended."""
     tag, what = entry[3], entry[4]
     if tag == LOOK:

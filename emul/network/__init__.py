@@ -19,8 +19,7 @@ from emul.network.links.fluid import Fluid
 from emul.network.links.full_link import FullLink
 from emul.network.links.link import GIVEN_BACK, HERE, Link, Tail
 from emul.network.links.transport import Arq
-from emul.network.models.loss import lost_at
-from emul.network.models.outages import OutageSpec
+from emul.network.models.outages import OutageSpec, lost_at
 from emul.network.models.profiles import NEVER
 from emul.network.network import Network, build
 from emul.network.rules import LinkParameters, LinkRule, parse_match

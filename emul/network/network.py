@@ -40,8 +40,8 @@ from emul.network.links.transport import Arq
 from emul.network.models.background import Traffic
 from emul.network.models.contacts import Contacts, ContactSpec
 from emul.network.models.latency import LatencyOverTime, latency, least_ns, typical_ns
-from emul.network.models.loss import Outage, outage
 from emul.network.models.media import MediumSpec
+from emul.network.models.outages import Outage, outage
 from emul.network.models.packetfates import PacketFates
 from emul.network.models.profiles import NEVER, VaryingRate
 from emul.network.models.radio import Radio, RadioModel, RoamingRate

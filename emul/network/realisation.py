@@ -21,7 +21,7 @@ from emul.base.units import LARGEST, duration_unit
 from emul.network.linkrecord import Beyond, BeyondRecord, LinkRecord, PacketRow, Row
 from emul.network.models.chains import PacketChain, RoundChain
 from emul.network.models.latency import Latency, LatencyOverTime
-from emul.network.models.loss import Outage, PerPacket, PerRound, Timed, TracedLoss
+from emul.network.models.outages import Outage, PerPacket, PerRound, Timed, TracedLoss
 from emul.network.models.profiles import VaryingRate
 from emul.network.models.residual import LinkLoad
 from emul.network.recorded import Realisation

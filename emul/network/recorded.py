@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from emul.network.linkrecord import Beyond, LinkRecord, PacketRow, Row
 from emul.network.models.latency import Latency
-from emul.network.models.loss import Outage, Timed, TracedLoss
+from emul.network.models.outages import Outage, Timed, TracedLoss
 from emul.network.models.profiles import CurveProfile, PiecewiseConstant, VaryingRate
 from emul.network.models.residual import LinkLoad, LoadEntry
 from emul.network.recordedmodels import (

@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 from emul.network.linkrecord import Beyond, BeyondRecord, LinkRecord
 from emul.network.models.chains import PacketChain, RoundChain
 from emul.network.models.latency import Latency
-from emul.network.models.loss import Outage, PerPacket, PerRound, Timed, TracedLoss
-from emul.network.models.outages import Span
+from emul.network.models.outages import Outage, PerPacket, PerRound, Span, Timed, TracedLoss
 from emul.network.models.pieces import Pieces
 from emul.network.models.profiles import PiecewiseConstant, VaryingRate
 from emul.network.models.timelines import Levels, Timeline

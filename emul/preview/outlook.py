@@ -25,7 +25,7 @@ from emul.network.links.transport import UNLIMITED_RETRIES, Arq
 from emul.network.mediumoutlook import seconds_a_bit
 from emul.network.models.chains import RoundChain
 from emul.network.models.latency import typical_ns
-from emul.network.models.loss import Outage, PerRound, outage
+from emul.network.models.outages import Outage, PerRound, outage
 from emul.network.models.profiles import NEVER, VaryingRate
 from emul.network.models.traces import TraceSpec
 from emul.network.network import Network

@@ -23,7 +23,7 @@ from emul.kernel import LinkChange, NodeCrash, NodeDropOut
 from emul.kernel.calendar import FAR
 from emul.kernel.parts import Fault, NodeLeave
 from emul.network import NEVER, Network
-from emul.network.models import churn, loss, outages
+from emul.network.models import churn, outages
 from emul.network.models.latency import latency, least_ns
 from emul.network.models.traces import TraceSpec, digest
 from emul.scenario import Behaviour, Crash, DropOut, LinkDown, Scenario
@@ -318,7 +318,7 @@ class _Maker:
             elif fault.outage is not None and not self._lossless:
                 names = self._network.names
                 ends = tuple(names[v] for v in link)
-                model = None if fault.outage == "none" else loss.outage(fault.outage, self._seed, *ends)
+                model = None if fault.outage == "none" else outages.outage(fault.outage, self._seed, *ends)
                 self._window(link, place, fault, "outage", model or "none", outage_document(fault.outage))
 
     def _window(self, link: tuple[int, int], place: int, fault: LinkDown | LinkSet | NetworkPartition, what: str,
@@ -361,7 +361,7 @@ class _Maker:
         if isinstance(rate, TraceSpec) or contacts is not None or (
                 self._network.radio is not None and self._network.radio.ends(*names) is not None):
             rate = "profile"
-        model = loss.outage(p.outage, self._seed, *names)
+        model = outages.outage(p.outage, self._seed, *names)
         return {"bandwidth_bps": (rate, rate),
                 "latency_ns": (latency(p.latency_ns, self._seed, *names), least_ns(p.latency_ns)) if contacts is None
                 else (contacts, contacts.least_ns),

@@ -125,11 +125,11 @@ class Scenario:
 
     def document(self) -> PlainDict:
         """The scenario as a file says it, in plain values; names of files are absolute."""
-        document = {"emul": 1} | {key: way.document(getattr(self, way.field)) for key, way in _WAYS.items()}
+        document = {"emul": 1} | {key: one.document(getattr(self, one.field)) for key, one in _CONVERSIONS.items()}
         return {key: value for key, value in document.items() if value not in ([], None)}
 
 
-class _Way(NamedTuple):
+class _Conversion(NamedTuple):
     """From a section of a file to a field of `Scenario`, and back."""
 
     field: str
@@ -150,35 +150,35 @@ def _each(document: Callable[..., object]) -> Callable[..., object]:
 
 
 # in the order of a canonical file
-_WAYS: dict[str, _Way] = {
-    "name": _Way("name", _as_it_is, _same),
-    "seed": _Way("seed", _as_it_is, _same),
-    "topology": _Way("topology", topology_spec, topology_document),
-    "links": _Way("link_rules", link_rules, _each(link_document)),
-    "traffic": _Way("traffic", traffic_values, _each(traffic_document)),
-    "media": _Way("media", media_values, media_document),
-    "radio": _Way("radio", radio_value, radio_document),
-    "contacts": _Way("contacts", contacts_value, contacts_document),
-    "groups": _Way("groups", group_values, _each(client_group_document)),
-    "nodes": _Way("node_speeds", node_values, _each(node_document)),
-    "faults": _Way("faults", fault_values, _each(fault_document)),
-    "task": _Way("task", task_value, _same),
-    "training": _Way("training", _as_it_is, lambda training: None if training == "run" else training),
-    "attacks": _Way("attacks", attack_values, _each(attack_document)),
-    "compute": _Way("compute", compute_value, compute_document),
-    "devices": _Way("devices", devices_value, devices_document),
-    "fuse": _Way("fuse", fuse_value, fuse_document),
-    "schemes": _Way("schemes", entry_values, _each(entry_document)),
-    "stop": _Way("stop", stop_value, stop_document),
-    "evaluation": _Way("evaluation", evaluation_value, evaluation_document),
-    "workers": _Way("workers", workers_value, workers_document),
-    "network": _Way("network", network_value, network_document),
-    "limits": _Way("limits", limits_value, limits_document),
-    "record": _Way("record", record_value, record_document),
-    "sweep": _Way("sweep", sweep_values, lambda sweep: None),       # a run does not look at it
+_CONVERSIONS: dict[str, _Conversion] = {
+    "name": _Conversion("name", _as_it_is, _same),
+    "seed": _Conversion("seed", _as_it_is, _same),
+    "topology": _Conversion("topology", topology_spec, topology_document),
+    "links": _Conversion("link_rules", link_rules, _each(link_document)),
+    "traffic": _Conversion("traffic", traffic_values, _each(traffic_document)),
+    "media": _Conversion("media", media_values, media_document),
+    "radio": _Conversion("radio", radio_value, radio_document),
+    "contacts": _Conversion("contacts", contacts_value, contacts_document),
+    "groups": _Conversion("groups", group_values, _each(client_group_document)),
+    "nodes": _Conversion("node_speeds", node_values, _each(node_document)),
+    "faults": _Conversion("faults", fault_values, _each(fault_document)),
+    "task": _Conversion("task", task_value, _same),
+    "training": _Conversion("training", _as_it_is, lambda training: None if training == "run" else training),
+    "attacks": _Conversion("attacks", attack_values, _each(attack_document)),
+    "compute": _Conversion("compute", compute_value, compute_document),
+    "devices": _Conversion("devices", devices_value, devices_document),
+    "fuse": _Conversion("fuse", fuse_value, fuse_document),
+    "schemes": _Conversion("schemes", entry_values, _each(entry_document)),
+    "stop": _Conversion("stop", stop_value, stop_document),
+    "evaluation": _Conversion("evaluation", evaluation_value, evaluation_document),
+    "workers": _Conversion("workers", workers_value, workers_document),
+    "network": _Conversion("network", network_value, network_document),
+    "limits": _Conversion("limits", limits_value, limits_document),
+    "record": _Conversion("record", record_value, record_document),
+    "sweep": _Conversion("sweep", sweep_values, lambda sweep: None),       # a run does not look at it
 }
 
 
 def converted(sections: SoundParts, base: Path) -> SoundParts:
     """The fields of Scenario that the sound sections of a file in the folder `base` give."""
-    return {way.field: way.value(sections[key], base) for key, way in _WAYS.items() if key in sections}
+    return {one.field: one.value(sections[key], base) for key, one in _CONVERSIONS.items() if key in sections}

@@ -111,7 +111,7 @@ class Shuffled:
         if posted and (core.idle or self._draw.random() < 0.5):
             core.put(posted.popleft())
         elif self._draw.random() < 0.5:
-            core.work(held=True)
+            core.work(settle=False)
         else:
             core.settle()
             core.work()

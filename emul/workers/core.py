@@ -145,7 +145,7 @@ class Core:
         self._asked: dict[tuple[object, ...], NextRound] = {}      # one of all that are alike
         self._stateless = frozenset(scheme.stateless)
         self._first: dict[str, NextRound] = {}      # role that keeps nothing -> how its first node has asked
-        self._held: dict[int, RoleEvent] = {}       # node -> event that needs a job which waits to hear with whom
+        self._ungrouped: dict[int, RoleEvent] = {}  # node -> event that needs a job which waits to hear with whom
         self._deferred: deque[RoleEvent] = deque()                  # events that need a job which has not run yet
         self._settled: list[RoleEvent] = []                         # events that need a job which has run
         self._taken: dict[int, list[Encoded]] = {}                  # node -> the messages of such an event
@@ -215,12 +215,12 @@ class Core:
         elif isinstance(event, Fuse):
             self._jobs.fuse(event.nodes)
             for node in event.nodes:
-                if node in self._held:
-                    self._deferred.append(self._held.pop(node))
+                if node in self._ungrouped:
+                    self._deferred.append(self._ungrouped.pop(node))
         elif not self._jobs.needed(event.node):
             self._step(event)
         elif self._jobs.ungrouped(event.node):
-            self._held[event.node] = event
+            self._ungrouped[event.node] = event
         elif self._setup.trains:
             # A training takes long, and until it has run no other role of this worker could answer: the kernel would
             # wait for all of them. So this event waits, and those that need no such work are answered first.
@@ -231,11 +231,12 @@ class Core:
             self._jobs.run(event.node)
             self._step(event)
 
-    def work(self, held: bool = False) -> bool:
+    def work(self, settle: bool = True) -> bool:
         """Do the most urgent piece of real work. False: there is none.
 
-        held: a role whose computation has been done goes on at `settle` only, and the event that needed it is answered
-        then: many go on faster one after the other than each after a training, which has emptied the caches.
+        settle: False leaves the roles whose computations have been done where they are until `settle` is called, and
+        the events that needed these are answered then: many go on faster one after the other than each after a
+        training, which has emptied the caches.
         """
         # In the order of who waits: the kernel for what is deferred, perhaps soon for the other computations, and for
         # an evaluation nobody before the end of the run.
@@ -243,7 +244,7 @@ class Core:
             event = self._deferred.popleft()
             self._jobs.run(event.node)
             self._settled.append(event)
-            if not held:
+            if settle:
                 self.settle()
             return True
         if self._jobs.run_most_urgent():
@@ -254,7 +255,7 @@ class Core:
         return False
 
     def settle(self) -> None:
-        """Let the roles go on whose computations were done and held, in their order."""
+        """Let the roles go on whose computations were done by `work(settle=False)`, in their order."""
         settled, self._settled = self._settled, []
         for event in settled:
             self._step(event)

@@ -373,7 +373,7 @@ class Loop:
         while True:
             core = self._core
             if core is not None and not core.idle and not self._control.poll(0):
-                core.work(held=not self._hurry)
+                core.work(settle=self._hurry)
                 if self._hurry or not core.awaited or time.monotonic() - self._answered >= HOLD_S:
                     core.settle()
                     self._answer(core)

@@ -11,8 +11,7 @@ from laws import BYTE_A_NS, MS, count_z, mean_z, through
 from emul.network import Link, OutageSpec
 from emul.network.links.full_link import FullLink
 from emul.network.links.transport import Arq
-from emul.network.models.loss import outage
-from emul.network.models.outages import GilbertSpec
+from emul.network.models.outages import GilbertSpec, outage
 
 N = 100_000
 

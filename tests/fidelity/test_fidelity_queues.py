@@ -14,7 +14,7 @@ from laws import BYTE_A_NS, FOREVER, MS, S, batch_z, fluid_ends, poisson_ns, siz
 from emul.network import HERE, Fluid, Link, OutageSpec
 from emul.network.links.features import Queue, Switching
 from emul.network.links.full_link import FullLink
-from emul.network.models.loss import outage
+from emul.network.models.outages import outage
 
 # --- sample paths: exact --------------------------------------------------------------------------------------------
 

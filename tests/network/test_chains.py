@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emul.network.models.chains import Chain
-from emul.network.models.loss import lost_at, outage
-from emul.network.models.outages import GilbertSpec
+from emul.network.models.outages import GilbertSpec, lost_at, outage
 from emul.network.models.stays import Stays, geometric
 
 SLOT = 1000

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from emul.base.errors import NetworkError
 from emul.base.streams import key64, uniform_at
 from emul.network import HERE, Arq, FullLink, Link, OutageSpec, Queue, Switching, Tail
-from emul.network.models.loss import outage
-from emul.network.models.outages import OnOffSpec
+from emul.network.models.outages import OnOffSpec, outage
 from emul.network.models.profiles import PiecewiseConstant
 
 MS = 10**6

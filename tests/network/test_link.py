@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from emul.base.errors import NetworkError
 from emul.network import HERE, Link, OutageSpec
-from emul.network.models.loss import outage
+from emul.network.models.outages import outage
 
 MS = 10**6
 FOREVER = 10**18

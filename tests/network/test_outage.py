@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from emul.base.errors import ScenarioError
 from emul.network import OutageSpec, lost_at
-from emul.network.models.loss import outage
-from emul.network.models.outages import FadingSpec, GilbertSpec, LossTraceSpec, OnOffSpec, problem, read_trace
+from emul.network.models.outages import FadingSpec, GilbertSpec, LossTraceSpec, OnOffSpec, outage, problem, read_trace
 
 N = 20_000
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from emul.base.streams import key64
 from emul.network import HERE, Arq, FullLink, OutageSpec, Switching, Tail
-from emul.network.models.loss import outage
+from emul.network.models.outages import outage
 
 BYTE_A_NS = 8 * 10**9
 MS = 10**6

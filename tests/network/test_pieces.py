@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emul.network.models import profiles
-from emul.network.models.loss import TracedLoss
+from emul.network.models.outages import TracedLoss
 from emul.network.models.pieces import Pieces, earliest
 from emul.network.models.profiles import NEVER, CurveProfile, PiecewiseConstant
 

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from emul.network.links.connections import TcpStack
 from emul.network.links.flows import FlowLink, Flows
-from emul.network.models.loss import outage
-from emul.network.models.outages import OutageSpec
+from emul.network.models.outages import OutageSpec, outage
 from emul.network.models.packetfates import PacketFates
 from emul.network.models.profiles import PiecewiseConstant
 

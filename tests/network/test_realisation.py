@@ -17,8 +17,16 @@ from emul.base.errors import ScenarioError
 from emul.network import HERE, LinkRule, TopologySpec, build
 from emul.network.linkrecord import BeyondRecord, LinkRecord
 from emul.network.models.latency import JitterSpec, LognormalSpec, latency
-from emul.network.models.loss import Timed, TracedLoss, outage
-from emul.network.models.outages import FadingSpec, GilbertSpec, LossTraceSpec, OnOffSpec, OutageSpec
+from emul.network.models.outages import (
+    FadingSpec,
+    GilbertSpec,
+    LossTraceSpec,
+    OnOffSpec,
+    OutageSpec,
+    Timed,
+    TracedLoss,
+    outage,
+)
 from emul.network.models.profiles import PiecewiseConstant
 from emul.network.realisation import COLUMNS, MOST_RATES, read, realised
 from emul.network.recorded import Realisation

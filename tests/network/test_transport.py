@@ -14,8 +14,7 @@ from emul.base.streams import key64
 from emul.network import HERE, Arq, FullLink, OutageSpec, Switching, Tail
 from emul.network.linkrecord import LinkRecord
 from emul.network.links.transport import UNLIMITED_RETRIES
-from emul.network.models.loss import outage
-from emul.network.models.outages import FadingSpec, GilbertSpec, OnOffSpec
+from emul.network.models.outages import FadingSpec, GilbertSpec, OnOffSpec, outage
 from emul.network.recorded import Realisation
 
 BYTE_A_NS = 8 * 10**9

@@ -13,7 +13,7 @@ from emul.network.links.full_link import FullLink
 from emul.network.links.link import Link
 from emul.network.links.transport import Arq
 from emul.network.models.contacts import TimedLatency
-from emul.network.models.loss import Outage
+from emul.network.models.outages import Outage
 from emul.network.models.profiles import VaryingRate
 from emul.network.models.residual import LinkLoad
 from emul.network.rules import LinkParameters, LinkRule, mixture_problem

@@ -37,7 +37,7 @@ from emul.network.links.shares import RateProfile
 from emul.network.links.stalls import LEAST_NS, of_profile, stalled_ns
 from emul.network.models.chains import PacketChain
 from emul.network.models.contacts import INFINITE_BPS, Contacts, Fate, TimedLatency
-from emul.network.models.loss import Outage, PerPacket, Timed
+from emul.network.models.outages import Outage, PerPacket, Timed
 from emul.network.models.packetfates import LinkFates, PacketFates, RowFates
 from emul.network.models.profiles import NEVER
 from emul.network.models.residual import LinkLoad, Own

@@ -39,7 +39,7 @@ from emul.network.links.service import NEVER, PAUSED, STOPPED, UNLIMITED, Bytes,
 from emul.network.links.transit import Transit
 from emul.network.links.transport import Arq, Attempts, Conditions, Fates
 from emul.network.models.contacts import INFINITE_BPS, Contacts, TimedLatency
-from emul.network.models.loss import Outage
+from emul.network.models.outages import Outage
 from emul.network.models.profiles import VaryingRate
 from emul.network.models.residual import LinkLoad
 

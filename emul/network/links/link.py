@@ -25,7 +25,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 from emul.base.errors import NetworkError
 from emul.base.plain import is_count, is_number
 from emul.network.links.service import PAUSED, WORK_PER_BYTE
-from emul.network.models.loss import Outage
+from emul.network.models.outages import Outage
 
 _SETTLED = -1                       # in the place of k: no re-planning draws this message's fate again
 
@@ -162,9 +162,9 @@ class Link:
         it.
         """
         # With `offer` and `advance` alone every message has a place in a queue and a second entry in the calendar, and
-        # many messages of one node cannot be sent in one pass (`emul.kernel.bulk`): 22 us of CPU a message in place of
-        # 18 where 60 nodes send to each other (in process, least of six interleaved pairs). A round of FedAvg with 100
-        # clients does not show it. A property test holds both ways against each other.
+        # many messages of one node cannot be sent in one pass (`send_each` of `emul.kernel.messages`): 22 us of CPU a
+        # message in place of 18 where 60 nodes send to each other (in process, least of six interleaved pairs). A round
+        # of FedAvg with 100 clients does not show it. A property test holds both ways against each other.
         start = self._busy_until
         if start < now:
             start = now

@@ -37,7 +37,7 @@ from emul.base.streams import key64, uniform_at, uniforms_at
 from emul.network.links.features import Finding
 from emul.network.links.service import PAUSED, Bytes, Service
 from emul.network.models.chains import RoundChain
-from emul.network.models.loss import Outage, PerRound, Timed, TracedLoss
+from emul.network.models.outages import Outage, PerRound, Timed, TracedLoss
 
 ArqMode = Literal["stop_and_wait", "selective_repeat"]
 ARQ_MODES: tuple[str, ...] = get_args(ArqMode)

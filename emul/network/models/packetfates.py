@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from emul.base.streams import key64
 from emul.network.linkrecord import BeyondRecord, PacketRow
-from emul.network.models.loss import Outage, Timed
+from emul.network.models.outages import Outage, Timed
 
 if TYPE_CHECKING:
     from emul.network.recorded import Realisation

@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from emul.base.errors import NotDecodable
 from emul.base.streams import generator
 from emul.kernel import NodeCrash
-from emul.network.models.loss import lost_at
-from emul.network.models.outages import OutageSpec
+from emul.network.models.outages import OutageSpec, lost_at
 from emul.primitives.crypto.keys import mask_seed
 from emul.primitives.privacy import ldp
 from emul.primitives.privacy.mechanism import noisy
