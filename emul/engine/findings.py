@@ -1,5 +1,9 @@
-"""The remains of an ended run, and the forms that the record takes it in: header, facts, observations, draws, the
-predictions of the scheme's theory, and the samples of its nodes.
+"""What an ended run leaves in the kernel and the workers (`Finished`), in the forms that `emul.record` writes.
+
+`header` heads the journal, before anything runs. `facts` are what the summary says and no row of the journal does; what
+follows from the rows is made in `emul.record.summary`. `observed`, `timed` and `drawn` become columns and tables,
+`analysis` has the predictions of the scheme's theory for this network, and `samples_held` counts the data of the nodes.
+`emul.engine.session` asks for all of them in this order.
 """
 
 from __future__ import annotations
@@ -11,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -41,8 +44,7 @@ from emul.workers.core import FittedGroups, StoreUse
 from emul.workers.jobs import Timing
 from emul.workers.keeping import KeptValue
 
-if TYPE_CHECKING:
-    from emul.engine.wiring import Wiring
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -87,12 +89,15 @@ def header(wiring: Wiring) -> PlainDict:
 
 def facts(finished: Finished, digest_journal: str, directory: Path | None = None) -> Facts:
     """Facts of the summary that are not in the journal. directory: where the run has left what it keeps."""
-    kernel, wiring = finished.kernel, finished.wiring
+    kernel, wiring, store, fitted = finished.kernel, finished.wiring, finished.store, finished.fitted
     return Facts(scheme=wiring.scheme.name, label=wiring.label, parameters=wiring.setups[0].params,
                  modules=[name for name in dict.fromkeys([wiring.scheme.module, *wiring.setups[0].plugins])
                           if name and name.partition(".")[0] != "emul"],
                  given=wiring.given, virtual_ns=kernel.end_ns, real_seconds=finished.real_seconds,
-                 store=_stored(finished.store), fitted=_fitted(finished.fitted),
+                 store=None if store is None else {
+                     "found": store.found, "missed": store.missed, "stored": store.stored,
+                     "saved_s": store.saved_ns / 1e9, "failure": store.failure or None},
+                 fitted={"most": fitted.most, "halved": fitted.halved} if fitted.most else None,
                  digest_journal=digest_journal, activations=kernel.activations, oracle_waits=kernel.oracle_waits,
                  rounds_missed=kernel.rounds_missed, uncharged=kernel.uncharged, **_beyond(finished),
                  poisoned=_poisoned_names(wiring), idle=wiring.idle, energy=_energy(wiring, kernel.end_ns),
@@ -136,15 +141,6 @@ def drop_later(finished: Finished, directory: Path) -> None:
     for one in finished.kept:
         if one.each and one.now_ns > finished.kernel.end_ns:
             model_file(directory, finished.wiring.plan.names[one.node], one.round).unlink(missing_ok=True)
-
-
-def _stored(use: StoreUse | None) -> PlainDict | None:
-    return None if use is None else {"found": use.found, "missed": use.missed, "stored": use.stored,
-                                     "saved_s": use.saved_ns / 1e9, "failure": use.failure or None}
-
-
-def _fitted(found: FittedGroups) -> dict[str, int] | None:
-    return {"most": found.most, "halved": found.halved} if found.most else None
 
 
 def _poisoned_names(wiring: Wiring) -> list[str]:
@@ -252,7 +248,6 @@ def _outage_probability(spec: object) -> float:
 
 
 # --- the training samples of each class at each node, counted in the coordinator when the run is over -----------------
-_log = logging.getLogger(__name__)
 
 MOST_NODES = 1000           # with more, no picture of all of them can be read, and drawing their samples takes seconds
 

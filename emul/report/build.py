@@ -1,4 +1,9 @@
-"""From directories to a report: what is read, which figures are drawn, where everything goes."""
+"""From directories to a report: what is read, which parts it gets, where everything goes.
+
+A part of one run is put together by `_details`, of several runs by `_study_parts`, of a suite in `emul.report.suite`;
+their numbers come from `emul.report.data` and the files named in it, their figures from `figures` and from the file of
+each large one, the cards from `cards`, and `page` makes HTML of all of them.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +19,9 @@ from emul.base.files import read_limited, write_atomically
 from emul.base.plain import PlainDict, PlainMapping
 from emul.record.attacks import attacks, read_attack
 from emul.record.journal import RecordError
-from emul.record.marks import NOTE, accuracy_by, diverged, epsilons, in_words, incomplete, marked, oracle_waits
+from emul.record.marks import NOTE, diverged, epsilons, in_words, incomplete, marked, oracle_waits
 from emul.record.summary import parameter_columns
-from emul.report import data, figures, grid, page, spacetime, stragglers, study, suite, timeline
+from emul.report import cards, data, figures, grid, page, spacetime, stragglers, study, suite, timeline
 from emul.report.curves import learning
 from emul.report.data import RunData
 from emul.report.drawing import Choice, slugs
@@ -62,7 +67,9 @@ def write(path: Path | Sequence[Path], out: Path | None = None, figures_dir: Pat
         if lost := [(m.path.name, lines) for m in many.members if (lines := diverged(m.summary))]:
             said.append(f"{len(lost)} of {len(many.members)} runs: {lost[0][0]}: {lost[0][1][0]}")
         found, title, home = _study_parts(many, tell), many.name or many.path.name, many.path
-        found = [_noted(part) if study.knowing(many) else part for part in found]
+        if study.knowing(many):             # waits that know fates are no matter where nothing stands beside others
+            found = [replace(part, text=f"{part.text} {NOTE}.".lstrip()) if part.figures or part.tables else part
+                     for part in found]
     tell("writing the page")
     out = home / "report.html" if out is None else out
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -71,12 +78,6 @@ def write(path: Path | Sequence[Path], out: Path | None = None, figures_dir: Pat
     if figures_dir is not None:
         write_figures(figures_dir, [figure for part in found for figure in part.figures], size, font, tell)
     return out
-
-
-def _noted(part: Part) -> Part:
-    """With the note about waits that know fates, where something is shown side by side."""
-    side_by_side = part.figures or part.tables
-    return replace(part, text=" ".join(filter(None, [part.text, f"{NOTE}."]))) if side_by_side else part
 
 
 def _study(paths: list[Path]) -> StudyRuns:
@@ -102,8 +103,8 @@ def _run_parts(run: RunData) -> list[Part]:
     learnt = Part("learning", "Learning", drawn, "" if drawn else "No accuracy and no loss were observed in this run.")
     note = f"{NOTE}." if oracle_waits(run.summary) else ""
     details = _details(run, "", SPACE_TIME_ROWS).parts
-    return [Part("overview", "Overview", cards=_cards(run), text=note), learnt, *details, *attacked(run.path),
-            *_provenance(run, "")]
+    return [Part("overview", "Overview", cards=cards.of_run(run.summary, len(run.names)), text=note), learnt,
+            *details, *attacked(run.path), *_provenance(run, "")]
 
 
 def attacked(path: Path) -> list[Part]:
@@ -272,32 +273,6 @@ def _number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _cards(run: RunData) -> list[tuple[str, str]]:
-    s = run.summary
-    return [*_figures_of(s), ("nodes", f"{len(run.names):,}"), ("seed", str(s.get("seed")))]
-
-
-def _figures_of(s: PlainDict) -> list[tuple[str, str]]:
-    from emul.record.progress import bytes_of, clock, seconds
-
-    accuracy, own = s.get("accuracy"), s.get("accuracy_of_clients")
-    failed = s.get("rounds_failed", 0)
-    return [("scheme", marked(str(s["label"]), s)),
-            (accuracy_by(s.get("accuracy_of")),
-             "not observed" if accuracy is None else f"{accuracy:.3f}"),
-            *([("mean of the best five rounds", f"{own['best_five']:.3f}")] if own else []),
-            *([(f"epsilon in total, delta {s['privacy']['delta']}", said)]
-              if (said := epsilons(s.get("privacy"))) else []),
-            *([("epsilon of a round", said)] if (said := epsilons(s.get("privacy"), "epsilon_of_a_round")) else []),
-            ("virtual time", seconds(s["virtual_seconds"])), ("bytes", bytes_of(s)),
-            ("rounds", f"{s['rounds']:,}"), *([("failed rounds", f"{failed:,}")] if failed else []),
-            *([("rounds ended by a deadline", f"{ended:,}")] if (ended := s.get("rounds_ended_by_deadline")) else []),
-            ("messages lost", f"{s['messages_lost']:,} of {s['messages_sent']:,}"),
-            *([("rejected", f"{s['messages_rejected']:,}")] if s["messages_rejected"] else []),
-            ("invariants", s["invariants"] if isinstance(s["invariants"], str) else "VIOLATED"),
-            ("real time", clock(s["real_seconds"]))]
-
-
 def _provenance(run: RunData, prefix: str) -> list[Part]:
     s = run.summary
     facts = [("scheme", s["scheme"]), ("seed", s.get("seed")), ("digest", s.get("digest")),
@@ -335,7 +310,7 @@ def left_behind(summary: PlainMapping, most: int = 200) -> pd.DataFrame:
 # --- several runs ---------------------------------------------------------------------------------------------------
 
 def _study_parts(found: StudyRuns, tell: Callable[[str], None] = lambda step: None) -> list[Part]:
-    shown = found.representatives()
+    shown, several = found.representatives(), len({m.seed for m in found.members}) > 1
     detailed = shown[:DETAILED]
     budget = SPACE_TIME_ROWS // max(len(detailed), 1)
     details: list[Part] = []
@@ -346,13 +321,15 @@ def _study_parts(found: StudyRuns, tell: Callable[[str], None] = lambda step: No
         tell(f"reading {member.path.name}, run {i} of {len(detailed)}")
         run = data.open_run(member.path)
         told[member.series] = _details(run, prefix, budget)
-        details.append(Part(prefix, f"{member.series}{_of_seed(found, member)}", group=[
-            Part(f"{prefix}-overview", "Overview", cards=_cards(run)), *told[member.series].parts,
-            *_provenance(run, prefix)]))
+        values = grid.label_of(member.values, list(member.values), grid.titles_of(found))
+        title = member.series + (f", seed {member.seed}" if several else "") + (f", {values}" if values else "")
+        details.append(Part(prefix, title, group=[
+            Part(f"{prefix}-overview", "Overview", cards=cards.of_run(run.summary, len(run.names))),
+            *told[member.series].parts, *_provenance(run, prefix)]))
         curves.append(_labelled(data.curve(run), member))
     if found.curves is None and found.kind == "runs":           # those of the other seeds, too
         curves += [_labelled(data.curve(data.open_run(m.path)), m) for m in found.members if m.path not in opened]
-    over = _SPREAD if len({m.seed for m in found.members}) > 1 else ""
+    over = "Means over the seeds; in brackets the least and the largest." if several else ""
     parts = [Part("overview", "Overview", text=_about(found), answer=found.answer,
                   tables=[(over, by_scheme(found)), *_failures(found)]),
              _learning(found, curves)]
@@ -363,9 +340,9 @@ def _study_parts(found: StudyRuns, tell: Callable[[str], None] = lambda step: No
                                "realisation of the network. A bar is the interval of the table, if it has one."))
     if traded := trade_offs(found):
         parts.append(traded)
-    if values := grid.sweep_figures(found):
-        parts.append(Part("grid", "Effects of the grid's values", values))
-    parts.append(_costs(told, _first_seeds(found)))
+    if effects := grid.sweep_figures(found):
+        parts.append(Part("grid", "Effects of the grid's values", effects))
+    parts.append(_costs(told, "Of the first seed of each scheme." if several else ""))
     left = len(shown) - len(detailed)
     parts.append(Part("runs", "Runs in detail", group=details, text="One run of each scheme."
                       + (f" {left} more are not shown; `emul report RUN` shows one." if left else "")))
@@ -402,16 +379,6 @@ def _costs(told: Mapping[str, _Detail], text: str) -> Part:
     return Part("cost", "Costs side by side", [*drawn, bytes_by_phase(sent)], text=text, folded=[(PHASES, sent)])
 
 
-def _of_seed(found: StudyRuns, member: StudyMember) -> str:
-    several = len({m.seed for m in found.members}) > 1
-    values = grid.label_of(member.values, list(member.values), grid.titles_of(found))
-    return (f", seed {member.seed}" if several else "") + (f", {values}" if values else "")
-
-
-def _first_seeds(found: StudyRuns) -> str:
-    return "Of the first seed of each scheme." if len({m.seed for m in found.members}) > 1 else ""
-
-
 def _labelled(curve: pd.DataFrame, member: StudyMember) -> pd.DataFrame:
     return curve.assign(series=member.series, seed=member.seed)
 
@@ -426,9 +393,6 @@ def _about(found: StudyRuns) -> str:
         text += " Grid: " + "; ".join(
             f"{names.get(k, k)} = {', '.join(map(str, v))}" for k, v in found.grid.items()) + "."
     return text
-
-
-_SPREAD = "Means over the seeds; in brackets the least and the largest."
 
 
 def by_scheme(found: StudyRuns) -> pd.DataFrame:

@@ -130,7 +130,10 @@ def _flat(parts: Sequence[Part]) -> Iterator[Part]:
 
 def _section(part: Part, level: int) -> str:
     inner = [*(f'<p class="answer">{escape(text)}</p>' for text in part.answer),
-             f'<p class="lead">{escape(part.text)}</p>' if part.text else "", _cards(part.cards)]
+             f'<p class="lead">{escape(part.text)}</p>' if part.text else ""]
+    if part.cards:
+        numbers = "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in part.cards)
+        inner.append(f'<dl class="cards">{numbers}</dl>')
     picker = _picker(part) if part.choice else ""
     drawn = "".join(_figure(f, level + 1, picker if i == 0 else "") for i, f in enumerate(part.figures))
     narrow = len(part.figures) > 1 and all(f.least_width <= _PAIRED for f in part.figures)
@@ -149,13 +152,6 @@ def _section(part: Part, level: int) -> str:
               f'</summary>{"".join(_section(q, level + 2) for q in p.group)}</details>' for p in part.group]
     return (f'<section id="{escape(part.key)}" aria-labelledby="{escape(part.key)}-title">'
             f'<h{level} id="{escape(part.key)}-title">{escape(part.title)}</h{level}>{"".join(inner)}</section>')
-
-
-def _cards(cards: list[tuple[str, str]]) -> str:
-    if not cards:
-        return ""
-    return '<dl class="cards">' + "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>"
-                                          for k, v in cards) + "</dl>"
 
 
 def _figure(figure: Figure, level: int, picker: str) -> str:

@@ -18,6 +18,7 @@ from emul.record.journal import RecordError
 from emul.record.marks import NOTE, among, in_words
 from emul.record.rundir import read_json
 from emul.record.tables import read_table
+from emul.report.cards import of_suite
 from emul.report.drawing import Figure, named, slug, whole
 from emul.report.page import Part
 from emul.report.study import STUDY
@@ -59,7 +60,7 @@ def suite_parts(path: Path) -> tuple[str, list[Part]]:
     networks = [network for network in said["networks"] if network in set(table["network"])]
     refused = {(one["network"], marks[one["scheme"]]) for one in said["refused"]}
     parts = [
-        Part("overview", "Overview", answer=said["answer"], cards=_cards(said, networks, schemes),
+        Part("overview", "Overview", answer=said["answer"], cards=of_suite(said, networks, schemes),
              text=_about(said, knowing), tables=[(_BEST, _winners(table, networks))]),
         Part("networks", "Networks and schemes", [dots(table, metric, networks, schemes) for metric in _METRICS
                                                   if table[metric].notna().any()],
@@ -81,12 +82,6 @@ def suite_parts(path: Path) -> tuple[str, list[Part]]:
     parts.append(Part("all", "All runs", folded=[("A row for each run; emul report RUN shows one",
                                                   _with_results(runs, path))]))
     return f"Suite {said['suite']}: {said['task']}", parts
-
-
-def _cards(said: dict[str, Any], networks: Sequence[str], schemes: Sequence[str]) -> list[tuple[str, str]]:
-    return [("suite", str(said["suite"])), ("task", str(said["task"])), ("networks", str(len(networks))),
-            ("schemes", str(len(schemes))), ("seeds", ", ".join(map(str, said["seeds"]))),
-            ("baseline", str(said["baseline"]))]
 
 
 def _about(said: dict[str, Any], knowing: Sequence[str]) -> str:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
 from html import escape
 from importlib import resources
 
 from emul import __version__
 from emul.base.plain import PlainDict
-from emul.record.marks import accuracy_by, in_words
-from emul.record.progress import clock, rounded_size, seconds
+from emul.record.marks import in_words
+from emul.record.progress import clock, seconds
 from emul.report import figures, palette
+from emul.report.cards import while_running
 from emul.report.curves import learning
 from emul.report.drawing import Figure
 from emul.report.live.state import COMPUTING, DOWN, ENDED, RUNNING, STOPPED, NodeProgress, RoundProgress, RunProgress
@@ -81,11 +81,15 @@ _SAID = {"waiting": "waits for its first row", RUNNING: "is running", ENDED: "ha
 
 def shown(state: RunProgress) -> PlainDict:
     """Everything, ready for JSON."""
-    share = state.share()
-    return {"status": state.status, "said": said(state), "share": share, "cards": _cards(state),
-            "figures": [_figure(figure) for figure in _figures(state)], "counts": _counts(state.nodes),
+    newest = sorted(state.rounds.values(), key=lambda one: (-one.number, one.node))[:_ROUNDS]
+    counts = Counter((node.role, node.state) for node in state.nodes)           # in the order of the nodes
+    return {"status": state.status, "said": said(state), "share": state.share(), "cards": while_running(state),
+            "figures": [_figure(figure) for figure in _figures(state)],
+            "counts": [(*key, number) for key, number in counts.items()],
             "nodes": [_node(node) for node in state.nodes[:_NODES]], "more_nodes": max(0, len(state.nodes) - _NODES),
-            "rounds": [_round(one, state) for one in _newest(state)], "refused": _refused(state)}
+            "rounds": [_round(one, state) for one in newest],
+            "refused": [[sender, kind, reason, f"{count:,}"] for (sender, kind, reason), count in
+                        state.refused.most_common(_REFUSED)]}
 
 
 def said(state: RunProgress) -> str:
@@ -93,18 +97,6 @@ def said(state: RunProgress) -> str:
     left = state.left_s()
     more = f"; about {clock(left)} left" if left is not None else f": {state.why}" if state.why else ""
     return f"The run {_SAID.get(state.status, state.status)}{more}."
-
-
-def _cards(state: RunProgress) -> list[tuple[str, str]]:
-    accuracy, loss, rounds = state.newest("accuracy"), state.newest("loss"), state.stop_rounds
-    m = state.messages
-    return [("scheme", state.label), ("round", f"{state.entered:,}" + (f" of {rounds:,}" if rounds else "")),
-            (accuracy_by(state.header.get("accuracy_of")),
-             "not observed" if accuracy is None else f"{accuracy:.3f}"),
-            ("loss", "not observed" if loss is None else f"{loss:.4g}"),
-            ("virtual time", seconds(state.now_ns / 1e9)), ("bytes", rounded_size(state.bytes)),
-            ("messages lost", f"{m['lost']:,} of {m['sent']:,}"), ("late", f"{m['late']:,}"),
-            ("rejected", f"{m['rejected']:,}"), ("real time", clock(state.elapsed_s))]
 
 
 def _figures(state: RunProgress) -> list[Figure]:
@@ -119,19 +111,10 @@ def _figure(figure: Figure) -> dict[str, object]:
             "frames": {name: packed(frame) for name, frame in figure.frames.items()}}
 
 
-def _counts(nodes: Sequence[NodeProgress]) -> list[tuple[str, str, int]]:
-    """(role, state, how many), in the order of the nodes."""
-    return [(*key, n) for key, n in Counter((node.role, node.state) for node in nodes).items()]
-
-
 def _node(node: NodeProgress) -> PlainDict:
     doing = node.doing if node.state == COMPUTING else ""
     return {"name": node.name, "role": node.role, "state": node.state, "round": node.round, "doing": doing,
             "bad": node.state == DOWN}
-
-
-def _newest(state: RunProgress) -> list[RoundProgress]:
-    return sorted(state.rounds.values(), key=lambda one: (-one.number, one.node))[:_ROUNDS]
 
 
 def _round(one: RoundProgress, state: RunProgress) -> list[str]:
@@ -142,8 +125,3 @@ def _round(one: RoundProgress, state: RunProgress) -> list[str]:
     observed = [f"{values[name]:.4g}" if name in values else "" for name in ("accuracy", "loss")]
     return [f"{one.number:,}", state.nodes[one.node].name, seconds(one.entered_ns / 1e9), took,
             f"{state.lost[one.number]:,}", *observed, outcome]
-
-
-def _refused(state: RunProgress) -> list[list[str]]:
-    return [[sender, kind, reason, f"{count:,}"] for (sender, kind, reason), count in
-            state.refused.most_common(_REFUSED)]
