@@ -33,17 +33,14 @@ def flower_scheme(app: str | None, server: str | None, client: str | None, confi
 def flower_entry(app: str | None, server: str | None, client: str | None, config: list[str] | None,
                  ) -> dict[str, object] | None:
     """The entry of `schemes` for a Flower app; None without an app."""
-    given = {"app": _absolute(app), "server": server, "client": client, "config": parsed(config or ())}
+    if app is not None and Path(app).is_dir():
+        app = str(Path(app).resolve())      # it holds wherever the run is computed again
+    given = {"app": app, "server": server, "client": client, "config": parsed(config or ())}
     if app is None and server is None and client is None:
         if config:
             raise typer.BadParameter("is used only with --flower, or --server and --client", param_hint="--run-config")
         return None
     return {"name": "flower", **{key: value for key, value in given.items() if value}}
-
-
-def _absolute(app: str | None) -> str | None:
-    """A folder as a path that holds wherever the run is computed again."""
-    return str(Path(app).resolve()) if app is not None and Path(app).is_dir() else app
 
 
 def parsed(config: list[str] | tuple[str, ...]) -> dict[str, object]:

@@ -47,7 +47,8 @@ def _describe(scheme: Scheme[object]) -> None:
     print(f"{scheme.name}: {scheme.doc.strip()}" + (f"\n\nA variant of {scheme.of}." if scheme.of else ""))
     if not scheme.protects:
         print("\nProtects: nothing. Every receiver reads the messages that it gets, and false ones count.")
-    print(f"\nRoles: {_places(scheme)}")
+    places = scheme.all_places().items()
+    print("\nRoles: " + ", ".join(role if where == role else f"{role} at {where}" for role, where in places))
     print(f"Accuracy: {_accuracy(scheme)}")
     print(f"Messages: {', '.join(scheme.types) or 'none'}")
     found = parameters(scheme.params)
@@ -82,12 +83,6 @@ def _offers(name: str, plugins: Sequence[str]) -> str:
     except EmulError:
         return ""
     return f"for tasks: {', '.join(found)}" if found else ""
-
-
-def _places(scheme: Scheme[object]) -> str:
-    """Its roles and where they are: "server at server[0], client"."""
-    return ", ".join(role if where == role else f"{role} at {where}"
-                     for role, where in scheme.all_places().items())
 
 
 @app.command(name="new-scheme")

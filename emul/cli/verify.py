@@ -13,7 +13,7 @@ from emul.base.errors import Problem, ScenarioError
 from emul.cli.options import FAILED, Plugins, app
 
 if TYPE_CHECKING:
-    from emul.study.verify import Row, RowVerdict
+    from emul.study.verify import RowVerdict
 
 
 @app.command()
@@ -49,7 +49,8 @@ def verify(table: Annotated[Path, typer.Argument(metavar="FILE.csv", dir_okay=Fa
     if renew:
         Done(table)                     # raises StudyError where there are columns that nobody here can make
     file = into or table.with_name(study.FILE)
-    chosen = [row for row in study.read(table) if _wanted(row, keys, scenario, scheme)]
+    chosen = [row for row in study.read(table) if (keys is None or row["key"] in keys.split(","))
+              and scenario in (None, row.get("scenario")) and scheme in (None, row["scheme"])]
     code = study.coder(table, plugin or ())
     old = sum(row["code"] != code(row) for row in chosen)
     now = origin()
@@ -72,11 +73,6 @@ def verify(table: Annotated[Path, typer.Argument(metavar="FILE.csv", dir_okay=Fa
     print(", ".join(f"{n} {verdict}" for verdict, n in sorted(counts.items())) or "no row was run", file=sys.stderr)
     if counts.get(study.DIFFERENT) and not renew:
         raise typer.Exit(FAILED)
-
-
-def _wanted(row: Row, keys: str | None, scenario: str | None, scheme: str | None) -> bool:
-    return ((keys is None or row["key"] in keys.split(",")) and scenario in (None, row.get("scenario"))
-            and scheme in (None, row["scheme"]))
 
 
 def _line(said: RowVerdict) -> str:

@@ -67,12 +67,12 @@ def parts_of(scenario: Scenario, name: str, entry: dict[str, object], plugins: S
         scenario = replace(scenario, fuse=None, evaluation=replace(scenario.evaluation, every=NO_EVALUATION))
     scheme = schemes.find(name, plugins)
     params = build_params(scheme.params, parameters(entry), f"parameters of scheme {name}")
-    realisation = _recorded(scenario)
-    network = _network(scenario, realisation, scheme.ideal_links)
+    record = _recorded(scenario)
+    network = _network(scenario, record, scheme.ideal_links)
     placed = place(scheme, params, entry, network)
     change = changes(scenario, network, placed.names, placed.idle, lossless=scheme.ideal_links,
                       sent=scheme.sends(params))
-    return Parts(scenario, scheme, entry, plugins, params, realisation, network, placed, change,
+    return Parts(scenario, scheme, entry, plugins, params, record, network, placed, change,
                  costs or load_costs(scenario))
 
 

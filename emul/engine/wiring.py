@@ -60,7 +60,9 @@ def wire(scenario: Scenario, name: str, raw: PlainDict, workers: int = 1, plugin
     tests.
     """
     parts = parts_of(scenario, name, raw, plugins, costs)
-    lanes = _lanes(scenario, len(parts.placed.names))
+    nodes = len(parts.placed.names)
+    # a lane, whose nodes are trained as one, lies whole in one worker
+    lanes = range(nodes) if scenario.fuse is None else [node % scenario.fuse.lanes for node in range(nodes)]
     worker_of = [lane % workers for lane in lanes]
     return Wiring(parts.scheme, parts.label, parts.given, parts.params, parts.network,
                   _plan(parts, worker_of, lanes), setups(parts, worker_of, workers, delays),
@@ -83,12 +85,6 @@ def _batteries(parts: Parts) -> dict[int, Battery]:
             enumerate(zip(devices.batteries(placed.names, placed.groups),
                           devices_of(devices, parts.scenario.seed, placed), strict=True))
             if joules is not None and one is not None}
-
-
-def _lanes(scenario: Scenario, nodes: int) -> Sequence[int]:
-    """node -> lane; a lane lies whole in one worker."""
-    fuse = scenario.fuse
-    return range(nodes) if fuse is None else [node % fuse.lanes for node in range(nodes)]
 
 
 def _plan(parts: Parts, worker_of: Sequence[int], lanes: Sequence[int]) -> Plan:

@@ -268,11 +268,7 @@ def load_run(path: str | os.PathLike[str]) -> RunTables:
 
 def _frame(table: pa.Table, nullable: Sequence[str]) -> pd.DataFrame:
     """As pandas; integers that can be null as Int64, since a float does not hold every nanosecond."""
-    return table.to_pandas().assign(**{name: table[name].to_pandas(types_mapper=_exact) for name in nullable
-                                       if name in table.column_names})
-
-
-def _exact(_: pa.DataType) -> object:
     import pandas as pd
 
-    return pd.Int64Dtype()
+    return table.to_pandas().assign(**{name: table[name].to_pandas(types_mapper=lambda _: pd.Int64Dtype())
+                                       for name in nullable if name in table.column_names})

@@ -71,11 +71,13 @@ def chosen(directory: Path, scheme: str, messages: pd.DataFrame, kind: str, roun
 
     plugins: the modules that the run was made with. Raises RecordError.
     """
+    from emul.registry import schemes  # here: the tables of a run are read without its scheme
+
     seen = messages[messages.type == kind]
     if to is not None:
         seen = seen[(seen.target_name == to) & seen.fate.isin(ARRIVED)]
     copies = set(zip(seen.source.tolist(), seen.seq.tolist(), strict=True))
-    types = _types(scheme, plugins_of(directory, plugins))
+    types = schemes.find(scheme, plugins_of(directory, plugins)).types
     found = []
     for name, head, frames in _all(directory, source):
         there = any((head.source, head.first + i) in copies for i in range(len(head.to)))
@@ -107,10 +109,3 @@ def _message(directory: Path, name: str, head: Head, frames: Frames, types: dict
         raise RecordError(f"{directory / payloads.PAYLOADS}: message {head.first} of {name}: {e}") from None
     object.__setattr__(message, "sender", head.source)
     return message
-
-
-def _types(scheme: str, plugins: Sequence[str]) -> dict[str, type[Message]]:
-    # here: the tables of a run are read without its scheme
-    from emul.registry import schemes
-
-    return schemes.find(scheme, plugins).types

@@ -316,7 +316,7 @@ def table(summaries: Sequence[PlainMapping]) -> str:
     widths = [max(len(row[i]) for row in body) for i in range(len(body[0]))]
     lines = ["  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
              for row in body]
-    return "\n".join([*lines, *_note(summaries)])
+    return "\n".join([*lines, *([NOTE] if any(oracle_waits(s) for s in summaries) else [])])
 
 
 def without_empty(rows: Sequence[Sequence[str]]) -> list[list[str]]:
@@ -356,8 +356,3 @@ def rounded_size(size: int) -> str:
     """
     digits = max(len(str(size)) - 4, 0)
     return format_size(round(size / 10**digits) * 10**digits)
-
-
-def _note(summaries: Sequence[PlainMapping]) -> list[str]:
-    """The meaning of the mark in a table, if one is there."""
-    return [NOTE] if any(oracle_waits(s) for s in summaries) else []

@@ -38,8 +38,7 @@ def learning(curves: pd.DataFrame, single: bool = False, target: Target | None =
             if x in curves and y in curves and curves[y].notna().any()]
 
 
-def _curve(curves: pd.DataFrame, y: str, x: str, single: bool, target: Target | None, of: str,
-           ) -> Figure:
+def _curve(curves: pd.DataFrame, y: str, x: str, single: bool, target: Target | None, of: str) -> Figure:
     short, x_title = _AXES[x]
     wanted = ["series", "seed", *(c for c in dict.fromkeys([x, "round", "virtual_s", "mb"]) if c in curves), y]
     known = curves.dropna(subset=[y])[wanted].sort_values(["series", "seed", x], ignore_index=True)
@@ -102,7 +101,8 @@ class _Drawn:
     def __init__(self, x: str, y: str, title: str, series: list[str], scale: alt.Scale, legend: bool):
         self._x, self._y, self._title, self._scale = x, y, title, scale
         self._axis = alt.X(f"{x}:Q", title=_AXES[x][1], axis=alt.Axis(tickMinStep=1) if x == "round" else alt.Axis())
-        shown = _legend(series) if legend else None
+        shown = alt.Legend(columns=columns(series), labelLimit=300, symbolOpacity=1, symbolType="stroke",
+                           symbolStrokeWidth=2.4) if legend else None
         self._colour = alt.Color("series:N", title=None, legend=shown, scale=alt.Scale(
             domain=series, range=palette.series(len(series))))
         self._dash = alt.StrokeDash("series:N", title=None, legend=shown, scale=alt.Scale(
@@ -140,11 +140,6 @@ class _Drawn:
         return named("reached").mark_point(
             filled=True, size=110, opacity=1, shape="diamond", stroke="$page", strokeWidth=1).encode(
             x=alt.X("x:Q", title=_AXES[self._x][1]), y="target:Q", color=self._colour, tooltip=told)
-
-
-def _legend(series: list[str]) -> alt.Legend:
-    return alt.Legend(columns=columns(series), labelLimit=300, symbolOpacity=1, symbolType="stroke",
-                      symbolStrokeWidth=2.4)
 
 
 def _thinned(part: pd.DataFrame) -> pd.DataFrame:

@@ -19,6 +19,7 @@ from emul.base.plain import PlainDict
 
 KIND_COLOURS = ["$s1", "$s4", "$late", "$lost"]         # of `data.KINDS`
 
+
 @dataclass(frozen=True)
 class Shown:
     """The content of a figure for one of the things among which a reader chooses. `tokens`: as of `Figure`."""

@@ -141,7 +141,9 @@ def _section(part: Part, level: int) -> str:
     if part.film is not None:
         inner.append(_film(part.film, part.key))
     if part.tables:
-        inner.append('<div class="tables">' + "".join(_captioned(c, table) for c, table in part.tables) + "</div>")
+        tables = "".join("<div>" + (f'<p class="caption">{escape(caption)}</p>' if caption else "") + _table(table)
+                         + "</div>" for caption, table in part.tables)
+        inner.append(f'<div class="tables">{tables}</div>')
     inner += [f'<details class="folded"><summary>{escape(caption)}</summary>{_table(table)}</details>'
               for caption, table in part.folded]
     inner += [_pictures(title, found) for title, found in part.pictures]
@@ -192,10 +194,6 @@ def _picker(part: Part) -> str:
     return (f'<div class="picker" data-for="{keys}"><button type="button" data-step="-1">Previous</button>'
             f'<label>Show <select>{options}</select></label>'
             '<button type="button" data-step="1">Next</button></div>')
-
-
-def _captioned(caption: str, table: pd.DataFrame) -> str:
-    return "<div>" + (f"<p class=\"caption\">{escape(caption)}</p>" if caption else "") + _table(table) + "</div>"
 
 
 def _pictures(title: str, found: Sequence[tuple[str, bytes]]) -> str:

@@ -133,8 +133,9 @@ def open_study(path: Path) -> StudyRuns:
         raise RecordError(f"{path}: no run of this study has ended")
     failed = [{**entry, **_until(path / str(entry.get("directory")))} for entry in found.get("failed", [])]
     kind = str(found.get("kind"))       # the tables of a suite have other columns: `emul.report.suite`
-    curves, differences, metrics = (_frame(path / f"{name}.parquet") if kind == "compare" else None
-                                    for name in ("curves", "differences", "metrics"))
+    curves, differences, metrics = (
+        read_table(table).to_pandas() if kind == "compare" and (table := path / f"{name}.parquet").is_file() else None
+        for name in ("curves", "differences", "metrics"))
     return StudyRuns(path, kind, str(found.get("scenario")), members, failed,
                      {str(k): list(v) for k, v in (found.get("grid") or {}).items()}, list(found.get("seeds") or []),
                      curves, differences, _target(found.get("targets"), metrics),
@@ -163,10 +164,6 @@ def _until(folder: Path) -> dict[str, object]:
     return {"incomplete": incomplete(summary), "accuracy": summary["accuracy"]}
 
 
-def _frame(file: Path) -> pd.DataFrame | None:
-    return read_table(file).to_pandas() if file.is_file() else None
-
-
 def summary_of(folder: Path) -> PlainDict:
     """The summary of a run directory, of a run that has not ended as well. Raises RecordError for what is no JSON."""
     if salvage.is_unfinished(folder):
@@ -177,7 +174,8 @@ def summary_of(folder: Path) -> PlainDict:
 def of_runs(folders: Sequence[Path]) -> StudyRuns:
     """Run directories side by side. A series is a scheme; where a scheme comes twice with one seed, a directory."""
     summaries = [summary_of(folder) for folder in folders]
-    names = [_scenario(folder) for folder in folders]
+    names = [str(rundir.read_section(file, "name")) if (file := folder / rundir.SCENARIO).is_file() else ""
+             for folder in folders]
     several = len(set(names)) > 1
     series = [f"{name}, {s['label']}" if several else str(s["label"])
               for name, s in zip(names, summaries, strict=True)]
@@ -191,11 +189,6 @@ def of_runs(folders: Sequence[Path]) -> StudyRuns:
     members = [StudyMember(folder, name, seed, {}, summary)
                for folder, name, seed, summary in zip(folders, series, seeds, summaries, strict=True)]
     return StudyRuns(folders[0].resolve().parent, "runs", ", ".join(dict.fromkeys(names)), members)
-
-
-def _scenario(folder: Path) -> str:
-    file = folder / rundir.SCENARIO
-    return str(rundir.read_section(file, "name")) if file.is_file() else ""
 
 
 def runs_in(path: Path) -> list[Path]:

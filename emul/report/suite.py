@@ -59,9 +59,12 @@ def suite_parts(path: Path) -> tuple[str, list[Part]]:
     schemes = [marks[scheme] for scheme in said["schemes"] if marks[scheme] in set(table["scheme"])]
     networks = [network for network in said["networks"] if network in set(table["network"])]
     refused = {(one["network"], marks[one["scheme"]]) for one in said["refused"]}
+    target = "" if said["target"] is None else f" The target is an accuracy of {said['target']:g}."
+    about = f"{said['badge']}.{target} Tables for a paper: suite.tex and suite.csv beside this page."
+    about += f" {NOTE}." if knowing else ""
     parts = [
         Part("overview", "Overview", answer=said["answer"], cards=of_suite(said, networks, schemes),
-             text=_about(said, knowing), tables=[(_BEST, _winners(table, networks))]),
+             text=about, tables=[(_BEST, _winners(table, networks))]),
         Part("networks", "Networks and schemes", [dots(table, metric, networks, schemes) for metric in _METRICS
                                                   if table[metric].notna().any()],
              text="A point is the mean over the seeds, a bar its 95 % interval by Student's t, from 3 seeds on. A "
@@ -82,12 +85,6 @@ def suite_parts(path: Path) -> tuple[str, list[Part]]:
     parts.append(Part("all", "All runs", folded=[("A row for each run; emul report RUN shows one",
                                                   _with_results(runs, path))]))
     return f"Suite {said['suite']}: {said['task']}", parts
-
-
-def _about(said: dict[str, Any], knowing: Sequence[str]) -> str:
-    target = "" if said["target"] is None else f" The target is an accuracy of {said['target']:g}."
-    note = f" {NOTE}." if knowing else ""
-    return f"{said['badge']}.{target} Tables for a paper: suite.tex and suite.csv beside this page.{note}"
 
 
 def _number(metric: str, value: float) -> str:

@@ -16,7 +16,6 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from emul.base.plain import PlainDict
 from emul.base.units import duration_ns
 from emul.record.marks import in_words
 from emul.report import grid, labels, palette
@@ -32,26 +31,17 @@ def measured(found: StudyRuns) -> pd.DataFrame:
     """One row a run: series, seed, kind (of accuracy), accuracy, virtual_s, mb, joules (of computing, sending and
     receiving; NaN: no devices), reached (whether it has the accuracy at which runs stop; True where there is none)."""
     titles, varied = grid.titles_of(found), grid.varied_of(found.members)
-    return pd.DataFrame([{"series": _series(m, grid.label_of(m.values, varied, titles)), "seed": m.seed,
-                          "kind": in_words(m.summary.get("accuracy_of")), "accuracy": m.summary["accuracy"],
-                          "virtual_s": m.summary["virtual_seconds"],
-                          "mb": m.summary["bytes_total"] / 1e6, "joules": _joules(m.summary),
-                          "reached": _reached(m)} for m in found.members])
-
-
-def _series(member: StudyMember, values: str) -> str:
-    return f"{member.series}, {values}" if values else member.series
-
-
-def _joules(summary: PlainDict) -> float:
-    energy = summary.get("energy")
-    return float("nan") if energy is None else float(energy["joules"] - energy["idle_j"])
-
-
-def _reached(member: StudyMember) -> bool:
-    target = member.stop.get("accuracy")
-    accuracy = member.summary["accuracy"]
-    return target is None or (accuracy is not None and accuracy >= float(target))
+    rows = []
+    for member in found.members:
+        values, s, target = grid.label_of(member.values, varied, titles), member.summary, member.stop.get("accuracy")
+        energy, accuracy = s.get("energy"), s["accuracy"]
+        rows.append({
+            "series": f"{member.series}, {values}" if values else member.series, "seed": member.seed,
+            "kind": in_words(s.get("accuracy_of")), "accuracy": accuracy, "virtual_s": s["virtual_seconds"],
+            "mb": s["bytes_total"] / 1e6,
+            "joules": float("nan") if energy is None else float(energy["joules"] - energy["idle_j"]),
+            "reached": target is None or (accuracy is not None and accuracy >= float(target))})
+    return pd.DataFrame(rows)
 
 
 def summarised(runs: pd.DataFrame) -> pd.DataFrame:
@@ -77,7 +67,9 @@ def on_front(values: np.ndarray) -> np.ndarray:
 
 def trade_offs(found: StudyRuns) -> Part | None:
     """The part of a report; None where no two schemes have an accuracy of one kind."""
-    runs, target = measured(found), _target(found)
+    runs, targets = measured(found), {m.stop.get("accuracy") for m in found.members}
+    same = targets.pop() if len(targets) == 1 else None
+    target = None if same is None else float(same)          # the accuracy at which all runs stop
     table = told = summarised(runs).dropna(subset=["accuracy"])
     if not told["kind"].duplicated().any():
         return None
@@ -110,13 +102,6 @@ def _ended_by_time(member: StudyMember) -> bool:
     """True if the virtual time of its scenario ended the run."""
     limit = member.stop.get("virtual_time")
     return limit is not None and member.summary["virtual_seconds"] >= duration_ns(limit) / 1e9
-
-
-def _target(found: StudyRuns) -> float | None:
-    """The accuracy at which all runs stop; None: not all do, or at different ones."""
-    targets = {m.stop.get("accuracy") for m in found.members}
-    target = targets.pop() if len(targets) == 1 else None
-    return None if target is None else float(target)
 
 
 def _text(table: pd.DataFrame, equal: pd.DataFrame, target: float | None, joules: bool) -> str:

@@ -73,7 +73,8 @@ def cells(given: Given, grid: Mapping[str, Sequence[object]], seeds: Sequence[in
         edits = [*sets, *(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in values.items())]
         base = scenario.load(given, edits, None if seeds is None else seeds[0], plugins=plugins)
         entries = _named(base, labels)
-        wanted = _wanted(entries, only, named(given))
+        picked = [label_of(*entry) for one in only for entry in chosen(entries, one, named(given), "--schemes")]
+        wanted = [entry for entry in entries if not only or label_of(*entry) in picked]
         for seed in seeds if seeds is not None else [base.seed]:
             for entry in wanted:
                 one = replace(base, seed=seed, schemes=[entry])
@@ -92,12 +93,6 @@ def _named(base: Scenario, labels: Sequence[str]) -> list[Entry]:
 
 def _unlabelled(entry: Mapping[str, object]) -> PlainDict:
     return {key: value for key, value in entry.items() if key != LABEL}
-
-
-def _wanted(entries: Sequence[Entry], only: Sequence[str], file: str) -> list[Entry]:
-    """The entries that `only` says by label or name, in their order; all, if it says nothing. Raises ScenarioError."""
-    picked = [label_of(*entry) for one in only for entry in chosen(entries, one, file, "--schemes")]
-    return [entry for entry in entries if not only or label_of(*entry) in picked]
 
 
 def _cell(label: str, name: str, same: Sequence[tuple[int, dict[str, object], Scenario]]) -> Cell:

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -164,16 +164,12 @@ def main(descriptor: int) -> None:
             out.write(msgspec.json.encode(event) + b"\n")
             out.flush()
 
-        for task in _tasks(tasks):
+        for line in iter(tasks.get, None):
+            task = msgspec.json.decode(line, type=CellJob)
             busy.set()
             pool = pool or stack.enter_context(PoolOnDemand(task.workers))
             tell(run_cell(task, pool, tell))
             busy.clear()
-
-
-def _tasks(tasks: queue.SimpleQueue[bytes | None]) -> Iterator[CellJob]:
-    while (line := tasks.get()) is not None:
-        yield msgspec.json.decode(line, type=CellJob)
 
 
 def _listen(tasks: queue.SimpleQueue[bytes | None], busy: threading.Event) -> None:

@@ -61,7 +61,8 @@ def matrix(names: Sequence[str], plugins: Sequence[str] = (), tell: Callable[[st
         clean = outcome(base, name, [], plugins)
         if clean.verdict != "rec":
             raise ValueError(f"{name}: without any fault its EXAMPLE ends with {clean.verdict}: {clean.why}")
-        clients = _clients(base, name, plugins)
+        plan = engine.wire(base, name, dict(base.schemes)[name], plugins=plugins).plan
+        clients = [node for node, role in zip(plan.names, plan.roles, strict=True) if role == "client"]
         for stage in clean.sent:
             one = outcome(base, name, [DropOut(clients[1], stage)], plugins)
             many = outcome(base, name, [DropOut(client, stage) for client in clients[1:]], plugins)
@@ -75,11 +76,6 @@ def undisturbed(name: str, plugins: Sequence[str] = ()) -> Scenario:
     entries = [(scheme, {**entry, "audit": True}) for scheme, entry in base.schemes]
     rules = [replace(rule, outage=None) for rule in base.link_rules]
     return replace(base, faults=[], attacks=[], link_rules=rules, schemes=entries, stop=Stop(rounds=1))
-
-
-def _clients(base: Scenario, name: str, plugins: Sequence[str]) -> list[str]:
-    wiring = engine.wire(base, name, dict(base.schemes)[name], plugins=plugins)
-    return [node for node, role in zip(wiring.plan.names, wiring.plan.roles, strict=True) if role == "client"]
 
 
 def outcome(base: Scenario, name: str, faults: Sequence[DropOut], plugins: Sequence[str] = ()) -> Outcome:

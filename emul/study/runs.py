@@ -200,7 +200,8 @@ def complete(path: Path, cells: Sequence[Cell], where: Where, save: Callable[[li
         said.append(f"{table.path}: {older} of the {len(known)} cells in it were run with other code than there is "
                     "now; delete their rows to have them run again, or see with `emul verify` whether they still hold")
     summaries = [(cell, summary_of(path, cell)) for cell in runs()]
-    violated = [(cell, text) for cell, summary in summaries for text in _violations(summary)]
+    violated = [(cell, text) for cell, summary in summaries if isinstance(summary["invariants"], list)
+                for text in summary["invariants"]]
     knowing = dict.fromkeys(cell.scheme for cell, summary in summaries if oracle_waits(summary))
     return StudyOutcome(path, runs(), failed(), len(there), violated, sorted(said),
                         _from_store(path, runs(), there), list(knowing), len(known))
@@ -225,8 +226,3 @@ def _from_store(path: Path, runs: Sequence[Cell], there: set[str]) -> float | No
 def summary_of(path: Path, cell: Cell) -> PlainDict:
     """The summary of a cell that has been run. Raises RecordError."""
     return read_json(path / CELLS / cell.key / SUMMARY)
-
-
-def _violations(summary: dict[str, object]) -> list[str]:
-    held = summary["invariants"]
-    return held if isinstance(held, list) else []

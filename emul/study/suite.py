@@ -139,7 +139,8 @@ def suite(where: Where, *, schemes: Sequence[str | Mapping[str, Any]] = (), more
             there = [cell for cell in plan if finished(out, cell)]
             missing, plan = len(plan) - len(there), there
         study = complete(out, plan, where, save, table)
-        lossless = [label for label, entry in wanted.items() if _is_lossless(entry, where.plugins)]
+        lossless = [label for label, by_network in wanted.items() if any(       # nothing is lost under ideal links
+            registry.find(entry["name"], where.plugins).ideal_links for entry in by_network.values())]
         results = suite_tables.measured(out, study, list(chosen), labels, seeds, target, baseline or labels[0], refused,
                                         lossless)
         badge = _badge(asked, results, study, sets)
@@ -243,11 +244,6 @@ def _planned(networks: Mapping[str, Path], wanted: Mapping[str, Mapping[str, Ent
 def patience_of(file: Path) -> str:
     """The deadline of the network's first scheme, for timeouts that an entry does not give."""
     return str(_entries_of(file)[0].get("deadline", "none"))
-
-
-def _is_lossless(by_network: Mapping[str, Entry], plugins: Sequence[str]) -> bool:
-    """True if the scheme has ideal links: nothing is lost under it."""
-    return any(registry.find(entry["name"], plugins).ideal_links for entry in by_network.values())
 
 
 def patient(entry: Entry, patience: str, plugins: Sequence[str]) -> Entry:
