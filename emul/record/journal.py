@@ -75,13 +75,6 @@ _BACKGROUND = "background"          # a key of the end: links, as `LinkTotal`
 _OBSERVED = "observed"              # the one key of a map: [node, round, {name: value}] each
 
 
-def _rows_of(blob: bytes) -> memoryview:
-    """An encoded list of rows without its array header: the rows' encodings, one after the other."""
-    first = blob[0]
-    start = 1 if first & 0xF0 == 0x90 else 3 if first == 0xDC else 5
-    return memoryview(blob)[start:]
-
-
 def repeats(header: Mapping[str, object]) -> bool:
     """True if a run under this header comes out again value by value, or only in what its nodes decide."""
     return bool(header.get("deterministic", True))
@@ -93,8 +86,11 @@ def decisions(found: Sequence[Row]) -> list[Row]:
 
 
 def _digested(found: Sequence[Row], blob: bytes, whole: bool) -> memoryview:
-    """The part of rows, encoded as `blob`, that goes into the digest. `whole`: all of it."""
-    return _rows_of(blob if whole else encode(decisions(found)))
+    """The part of rows, encoded as `blob`, that goes into the digest: their encodings one after the other. `whole`: of
+    all that they say."""
+    counted = blob if whole else encode(decisions(found))
+    # without the head of the array, which says how many rows there are: 1, 3 or 5 bytes
+    return memoryview(counted)[1 if counted[0] & 0xF0 == 0x90 else 3 if counted[0] == 0xDC else 5:]
 
 
 class Journal:
@@ -269,7 +265,7 @@ class Reading(Iterator[Row]):
         for offset, blob in self._blobs:
             if self.complete:
                 raise RecordError(f"{self.path}, byte {offset}: the journal goes on after its end")
-            if _is_array(blob):
+            if blob[0] & 0xF0 == 0x90 or blob[0] in (0xDC, 0xDD):       # an array is rows, a map something else
                 try:
                     chunk = _decode_rows(blob)
                 except _UNDECODABLE as error:
@@ -342,10 +338,6 @@ class Reading(Iterator[Row]):
 
     def __next__(self) -> Row:
         return next(self._rows)
-
-
-def _is_array(blob: bytes) -> bool:
-    return blob[0] & 0xF0 == 0x90 or blob[0] in (0xDC, 0xDD)
 
 
 def _try_decode(blob: bytes, path: Path, offset: int) -> object:

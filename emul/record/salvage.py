@@ -103,11 +103,13 @@ def _facts(path: Path, derived: Derived, source: Reading, claimed: bool) -> Fact
     header, table = derived.header, derived.table
     until_ns = max(int(part["time_ns"].max(initial=0)) for part in table.values())
     why = "it is running" if not claimed and RunDirectory(path).running else _why(path, source.complete)
+    artefacts = {node: {name: str(fingerprint(kept.array_file(path, node, name))["blake2b"]) for name in names}
+                 for node, names in kept.artefacts(path).items()}
     incomplete = {"until_s": until_ns / 1e9, "round": _entered(table, header), "why": why}
     return Facts(
         scheme=header["scheme"], label=header.get("label", ""), virtual_ns=until_ns, real_seconds=_real_seconds(path),
         digest_journal=source.summed, activations=sum(len(table[kind]) for kind in _ACTIVATIONS),
-        oracle_waits=_oracle_waits(table, header), models=_models(path, header["names"]), artefacts=_artefacts(path),
+        oracle_waits=_oracle_waits(table, header), models=_models(path, header["names"]), artefacts=artefacts,
         payloads=_payloads(path, until_ns),
         poisoned=header.get("poisoned", ()), idle=header.get("idle", ()), parameters=header.get("parameters", {}),
         given=header.get("parameters_given", ()), incomplete=incomplete)
@@ -154,8 +156,3 @@ def _payloads(path: Path, until_ns: int) -> dict[str, dict[str, int]]:
         return payloads.counted(path, until_ns)
     except RecordError:                             # damaged: whoever reads them is told where
         return {}
-
-
-def _artefacts(path: Path) -> dict[str, dict[str, str]]:
-    return {node: {name: str(fingerprint(kept.array_file(path, node, name))["blake2b"]) for name in names}
-            for node, names in kept.artefacts(path).items()}

@@ -1,6 +1,10 @@
 """The summary of a run, `summary.json`: what one reads first and what `compare` puts side by side.
 
 With compute times that are given, everything but the `real_*` keys and `versions` is the same from run to run.
+
+The digest of a run (`digest_of_run`) is taken over two others: that of its journal, over every row
+(`emul.record.journal`), and that of its models (`digest_model`), over the parameters that nodes reported. Neither
+scenario nor tables nor real times are in it.
 """
 
 from __future__ import annotations
@@ -55,10 +59,6 @@ _PACKAGES = ("emul", "torch", "numpy", "simpy", "networkx", "pyzmq", "safetensor
              "scikit-learn", "cryptography")
 
 
-def _no_theory(run: Realised) -> dict[str, object]:
-    return {}
-
-
 @dataclass(frozen=True)
 class Facts:
     """Facts that the journal does not hold, as plain values. Times in ns but `real_seconds`."""
@@ -81,7 +81,7 @@ class Facts:
     idle: Sequence[str] = ()                            # nodes of the topology that have no role in this scheme
     store: PlainMapping | None = None                   # the use of a store of trainings; None: there was none
     fitted: Mapping[str, int] | None = None             # clients trained as one at most, halved groups; None: no limit
-    analysis: Callable[[Realised], PlainMapping] = _no_theory           # of what happened: see `emul.roles.analysis`
+    analysis: Callable[[Realised], PlainMapping] = lambda run: {}       # of what happened: see `emul.roles.analysis`
     label: str = ""                                     # the label of the scenario's entry; "": as the scheme
     parameters: PlainMapping = field(default_factory=dict)          # of the scheme, by the field of its Params
     given: Sequence[str] = ()                           # those of them that the scenario gives

@@ -2,6 +2,11 @@
 
 Units are part of the names; times are nanoseconds of virtual time but for `cpu_ns`. `COLUMNS` says what every column
 is. A null means "never came to pass".
+
+A new column is three lines here: its meaning in `COLUMNS`, its type in `SCHEMAS`, and its values in `messages_table`,
+`computations_table` or `rounds_of`. For a figure that reads it back it is in `messages_from` or `computations_from`.
+The rows of `network` are made in `emul.record.realised`, the tables that only some runs have in `side_tables` and
+`energy`. Values that a role reports (`node.report`) are columns of `rounds` without any of this.
 """
 
 from __future__ import annotations
@@ -31,7 +36,7 @@ if TYPE_CHECKING:
 ENERGY = "energy.parquet"           # beside the tables of COLUMNS, where a scenario has devices
 DELIVERED, LATE, LOST, TO_ENDED, IN_FLIGHT, REJECTED = range(6)
 FATES = ("delivered", "late", "lost", "to_ended", "in_flight", "rejected")
-_TOLD = 10                          # names, at most, that an error lists
+_LISTED = 10                        # names, at most, that an error lists
 NULLABLE = ("arrived_ns", "lost_ns", "left_ns", "end_ns")        # of messages, rounds and computations
 
 Observed = Sequence[tuple[int, int, Mapping[str, float]]]       # (node, round, {name: value}), off-clock
@@ -133,6 +138,29 @@ BESIDE = {                               # of computations, in a run with activi
     "activity": "the number of the activity that computed; 0: the role itself",
     "lane": "the place of its lane among those of the scheme, from 0",
 }
+
+
+# The types of the columns of every table that a run writes; "?": may be null. Integers are never negative.
+SCHEMAS: dict[str, dict[str, str]] = {name: dict(one.split(":") for one in said.split()) for name, said in {
+    "messages": "source:int source_name:text source_role:text seq:int target:int target_name:text target_role:text "
+                "type:text round:int payload_bytes:int declared_bytes:int wire_bytes:int retransmitted_bytes:int "
+                "hops:int sent_ns:int arrived_ns:int? fate:text lost_ns:int? lost_vertex:text? lost_next:text? "
+                "unread:bool reason:text?",
+    "rounds": "round:int node:int node_name:text entered_ns:int left_ns:int? completed:bool why:text "
+              "deadline_ended:bool last_arrival_ns:int? messages:int payload_bytes:int wire_bytes:int",
+    "computations": "node:int name:text role:text label:text round:int start_ns:int cost_ns:int end_ns:int? work:float "
+                    "finished:bool declared:bool activity:int lane:int",
+    "timings": "node:int name:text role:text label:text work:float cpu_ns:int",
+    "network": "source:text destination:text what:text round:int? k:int? start_ns:int? end_ns:int? value:float? "
+               "sender:text? receiver:text?",
+    "energy": "node:int name:text role:text device:text? kind:text? up_s:float compute_s:float send_s:float "
+              "receive_s:float idle_j:float compute_j:float send_j:float receive_j:float joules:float "
+              "battery_j:float? left_j:float?",
+    "samples": "node:int name:text class:int? samples:int",
+    "traffic": "source:text destination:text entry:text offered_bytes:int carried_bytes:int dropped_bytes:int",
+    "contacts": "source:text destination:text begin_ns:int end_ns:int? rate_bps:int latency_ns:int",
+    "positions": "t_s:float vertex:text x:float y:float lat:float lon:float",
+}.items()}
 
 
 def messages_of(table: Table) -> Messages:
@@ -408,7 +436,7 @@ def _places(column: pa.ChunkedArray, names: Sequence[str]) -> np.ndarray:
     place = {name: i for i, name in enumerate(names)}
     unknown = [name for name in said if name not in place]
     if unknown:
-        raise ValueError(f'found "{unknown[0]}", expected one of {", ".join(names[:_TOLD])}')
+        raise ValueError(f'found "{unknown[0]}", expected one of {", ".join(names[:_LISTED])}')
     return np.array([*(place[name] for name in said), -1], np.int64)[codes]
 
 
@@ -452,10 +480,8 @@ def rounds_table(found: Sequence[PlainMapping], m: Messages) -> pa.Table:
     arrivals = {(row["round"], row["node"]): int(last_ns[row["round"] * width + row["node"]]) for row in found}
     whole = [{**row, **{name: int(total[row["round"]]) for name, total in sums.items()},
               "last_arrival_ns": None if (at := arrivals[row["round"], row["node"]]) < 0 else at} for row in found]
-    types = {"round": pa.int64(), "node": pa.int64(), "node_name": pa.string(), "entered_ns": pa.int64(),
-             "left_ns": pa.int64(), "completed": pa.bool_(), "why": pa.string(), "deadline_ended": pa.bool_(),
-             "last_arrival_ns": pa.int64(), "messages": pa.int64(), "payload_bytes": pa.int64(),
-             "wire_bytes": pa.int64()}
+    kinds = {"int": pa.int64(), "text": pa.string(), "bool": pa.bool_()}
+    types = {name: kinds[kind.removesuffix("?")] for name, kind in SCHEMAS["rounds"].items()}
     table = {name: pa.array([row[name] for row in whole], kind) for name, kind in types.items()}
     for name in dict.fromkeys(name for row in whole for name in row if name not in types):
         table[name] = _column([row.get(name) for row in whole])
@@ -524,29 +550,6 @@ def write_tables(folder: Path, run: Derived, timed: Timed = (), drawn: Iterable[
     for name, table in tables_of(run, timed, drawn):
         with write_atomically(folder / f"{name}.parquet") as path:
             pq.write_table(table, path, compression="zstd")
-
-
-# The types of the columns of every table that a run writes; "?": may be null. Integers are never negative.
-SCHEMAS: dict[str, dict[str, str]] = {name: dict(one.split(":") for one in said.split()) for name, said in {
-    "messages": "source:int source_name:text source_role:text seq:int target:int target_name:text target_role:text "
-                "type:text round:int payload_bytes:int declared_bytes:int wire_bytes:int retransmitted_bytes:int "
-                "hops:int sent_ns:int arrived_ns:int? fate:text lost_ns:int? lost_vertex:text? lost_next:text? "
-                "unread:bool reason:text?",
-    "rounds": "round:int node:int node_name:text entered_ns:int left_ns:int? completed:bool why:text "
-              "deadline_ended:bool last_arrival_ns:int? messages:int payload_bytes:int wire_bytes:int",
-    "computations": "node:int name:text role:text label:text round:int start_ns:int cost_ns:int end_ns:int? work:float "
-                    "finished:bool declared:bool activity:int lane:int",
-    "timings": "node:int name:text role:text label:text work:float cpu_ns:int",
-    "network": "source:text destination:text what:text round:int? k:int? start_ns:int? end_ns:int? value:float? "
-               "sender:text? receiver:text?",
-    "energy": "node:int name:text role:text device:text? kind:text? up_s:float compute_s:float send_s:float "
-              "receive_s:float idle_j:float compute_j:float send_j:float receive_j:float joules:float "
-              "battery_j:float? left_j:float?",
-    "samples": "node:int name:text class:int? samples:int",
-    "traffic": "source:text destination:text entry:text offered_bytes:int carried_bytes:int dropped_bytes:int",
-    "contacts": "source:text destination:text begin_ns:int end_ns:int? rate_bps:int latency_ns:int",
-    "positions": "t_s:float vertex:text x:float y:float lat:float lon:float",
-}.items()}
 
 
 def read_table(file: Path, columns: Sequence[str] | None = None, optional: Collection[str] = (),
