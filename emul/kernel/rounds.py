@@ -1,4 +1,9 @@
-"""Rounds: entered, left, reported; and when the run ends."""
+"""Rounds: entered, left, reported; and when the run ends.
+
+A round is closed by the role that decides it: it leaves the block of `node.rounds()` when its wait has ended
+(`emul.protocols.rounds`, for most schemes), and `leave_round` takes that in. A node that is in a round which its leader
+has left is told so by `waits.close_round`, and a message that comes later is late (`messages.arrive`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Waits: how one begins, who has it looked at again, and how it ends. `fates.py` says what it may know."""
+"""Waits: how one begins, who has it looked at again, and how it ends. `fates.py` says what it may know.
+
+A wait with a timeout (the `deadline` of most schemes) ends when all that it needs has come or its time is up, whichever
+is first; the timeout is an entry of the calendar, taken up in `loop.py`. A wait without one ends when the fates of all
+its messages are known.
+"""
 
 from __future__ import annotations
 

@@ -9,6 +9,10 @@ A scheme says how to train and how to aggregate, each as one or more computation
     async def client(node, p): await synchronous_client(node, train)
 
 How the model and the updates travel says `emul.protocols.updates`.
+
+A deadline is the longest that the server waits for the updates of a round, from when it has sent the model: it goes on
+with those that have come, and an update that comes later is late. With None it waits until the fate of each update is
+known, which no real server can; tables mark such runs. The kernel's side is `emul.kernel.waits`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,10 @@
 """`links`: rules for latency, bandwidth, transport, queue, overhead and switching; models, the specifications they
-stand for, and back to YAML. An outage is in `outages`: faults have one, too."""
+stand for, and back to YAML. An outage is in `outages`: faults have one, too.
+
+An entry of the file is a `LinkSection`, whose fields are checked one by one as they are read. `link_rules` makes each a
+`LinkRule` in the units of the network; `emul.network.rules` says which rules a link gets, and `emul.network.network`
+makes the link. `emul.scenario.load` has the whole way on one page.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The work of a worker, without processes or sockets: it takes events, lets roles go on, and answers.
 
-Computations, payloads, evaluations and attackers have modules of their own: `jobs`, `payloads`, `evaluations`,
-`attacking`.
+`put` takes an event and `work` does the next piece of real work: first the computation that an event waits for, then of
+those that roles have begun the one that is due first in virtual time (`jobs`), and an evaluation when there is none.
+Payloads and attackers have modules of their own, too: `payloads`, `attacking`.
 
 The pool's worker process and the in-process twin both drive this one class, so both see the same frames.
 """

@@ -6,7 +6,8 @@ times are integers and the arithmetic is exact, so tests compare with closed for
 
 Loss is decided when the transmission starts; a lost message occupies the link like any other and its loss is known
 when it would have been delivered. Order is kept: no message leaves before one that was offered earlier, even where
-the latency was lowered in between.
+the latency was lowered in between. Whether a message is lost says the link's `Outage` (`emul.network.models.outages`);
+what the kernel does with a lost one is in `arrive` of `emul.kernel.messages`.
 
 `Link` is what most links are: constant latency, constant rate, no limit of what waits, datagrams, whole messages.
 It is the hot path of a run. Every other feature of a link makes a `FullLink` of it (module `full_link`), and costs only

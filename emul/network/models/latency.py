@@ -2,6 +2,9 @@
 
 A constant latency stays a plain integer of ns. A distribution is cut below at `min_ns` (0 by default), and what it
 can fall to is `least_ns`: the kernel's lookahead rests on it, so a larger minimum makes a run faster.
+
+A new law is a specification (a frozen dataclass with its checks in `problem`) and a `LatencyLaw`, which `law` makes of
+it. `emul.scenario.links` reads it from a file and writes it back: `LatencySection`, `latency_spec`, `latency_document`.
 """
 
 from __future__ import annotations
