@@ -8,10 +8,11 @@ A message is a frozen dataclass. Its *frames* are
 and its size is the sum of their lengths: that, and nothing estimated, is what a link counts, plus an envelope of
 `ENVELOPE_BYTES` a copy and the overhead of each packet (`Link.wire_bytes`, `emul.network.links.framing`), on each link
 of its way. The one exception is a field that says how large something is that is not carried (`Declared`); it is
-counted apart. A decoded message is
-checked against the annotations of the message's fields; whatever does not fit raises `WireError`, and nothing that is
-read is ever executed. Decoded arrays are read-only and start on a 64-byte boundary, because matrix products differ in
-the last bits by address and a result must not depend on where ZeroMQ put a frame.
+counted apart.
+
+A decoded message is checked against the annotations of the message's fields; whatever does not fit raises `WireError`,
+and nothing that is read is ever executed. Decoded arrays are read-only and start on a 64-byte boundary, because matrix
+products differ in the last bits by address and a result must not depend on where ZeroMQ put a frame.
 """
 
 from __future__ import annotations

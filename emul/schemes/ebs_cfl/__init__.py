@@ -19,7 +19,7 @@ not in the paper.
 
 `messages`      the twelve messages of the protocol; read them first; `elements` counts what they hold
 `dealer_role`, `client_role` (and what clients that cheat upload), `server_role`; `design`: what they have agreed on
-`pad`           the roles of the profile that hides updates
+`pad`           the profile that hides updates: its algebra and its roles
 `masking`       the algebra; it names what is printed differently
 `attacks`       what the server learns of updates and clusters
 

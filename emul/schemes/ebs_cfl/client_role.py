@@ -113,7 +113,7 @@ async def _asked_again(node: Node, d: Masking, key: RoundKey) -> Message | None:
     return (await node.gather(kind, [source], accept=sound)).get(source)
 
 
-# --- Clients of EBS-CFL that encode something else than their update -------------------------------------------------
+# --- clients that encode something else than their update -----------------------------------------------------------
 # Mistakes that the checks must find, and others that they cannot find.
 
 SCALE = 5.0

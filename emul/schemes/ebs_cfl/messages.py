@@ -240,8 +240,7 @@ MESSAGES = (Models, References, Wanted, NotHeld, ClientKeys, KeysHeld, ServerKey
             PadKey, Padded, Products, PadWeights, LayerKeys)
 
 
-# --- The number of values in each message of EBS-CFL -----------------------------------------------------------------
-# The table of section 9.4 of its specification, for q = 1.
+# --- the number of values in each message: the table of section 9.4 of the specification, for q = 1 -----------------
 
 def elements(shape: Shape, n: int, sets: int = 1, full: bool = False) -> dict[str, int]:
     """{message: numbers in its arrays}, of one message each; of AlphaKeys those of one client and set.

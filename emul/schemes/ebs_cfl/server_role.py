@@ -1,5 +1,6 @@
 """The server of EBS-CFL: it trusts by references of its own, and adds up uploads that it only sees encoded.
 
+    server      its rounds
     set_up      keys from the dealer (`ServerKeyring`)
     collect     uploads of a round, checked; who fails may send again, whoever is missing is mended by the dealer
     aggregate   E, W, g (`emul.schemes.ebs_cfl.masking.rounds`)
@@ -43,10 +44,6 @@ from emul.schemes.ebs_cfl.messages import (
     Wanted,
 )
 
-# --- Keys that the server of EBS-CFL holds, and how it gets them: it asks the dealer until they are there ------------
-# First for those that do not depend on the references, then for alpha keys, some clients at a time: they are as large
-# as uploads. After `References` of a new version only alpha keys are asked for.
-
 BATCH_BYTES = 1 << 28                   # of alpha keys that are under way at a time
 
 
@@ -61,6 +58,61 @@ class ServerKeyring:
     known: bool = False                                         # the dealer has these references
     alpha: dict[tuple[int, int], Factor | Array] = field(default_factory=dict)  # (client or group, set) -> its key
 
+
+@dataclass
+class ServerState:
+    """The state of the server: models and references, and keys."""
+
+    clusters: Clusters = field(default_factory=Clusters)
+    held: ServerKeyring = field(default_factory=ServerKeyring)
+
+
+@dataclass
+class Collected:
+    """The uploads that a round has brought."""
+
+    uploads: dict[int, Array]                                   # client, from 0 -> (s, 3dq), sound
+    checks: dict[int, Array]                                    # client -> e_i, (s,)
+    rejected: int = 0
+    missing: int = 0
+    correction: Array | None = None
+    renewed: dict[int, tuple[Array, Array]] = field(default_factory=dict)       # group -> (tau1, tk1)
+    attempt: int = 0
+    stand_ins: list[int] = field(default_factory=list)
+
+
+async def server(node: Node, d: Masking) -> None:
+    """Rounds of the server."""
+    shape, s = shape_of(node, d), node.state(ServerState())
+    async for round_ in node.rounds():
+        with round_:
+            models, g0 = await prepare(node, d, s.clusters, round_)
+            keys, Gammas = await set_up(node, d, s.held, shape, s.clusters.version, g0)
+            cohort = node.sample(node.clients, d.fraction)
+            node.offer("cohort", cohort)
+            node.offer("reference", g0)
+            node.send(dealer_of(node), Participants(_ids(node, cohort)))
+            node.broadcast(cohort, Models(models))
+            got = await collect(node, d, s.held.vk, shape, cohort)
+            norms = await step_norms(node, d, s.clusters)
+            directions, found = await node.compute("aggregate", aggregate, d, shape, keys, s.held.alpha, Gammas, got,
+                                                   work=len(got.uploads) * shape.length)
+            totals = [each.W for each in found]
+            s.clusters.models = moved(models, directions, norms, totals, d, g0, round_)
+            there = [i for i in sorted(got.uploads) if i not in got.stand_ins]
+            tell(node, s.clusters, [node.clients[i] for i in there], weights_of(node, d, found, there),
+                 sum(totals), received=len(there), missing=got.missing, rejected=got.rejected,
+                 recovered=float(got.missing > 0), moved=float(max(totals) >= d.least_weight))
+
+
+def _ids(node: Node, nodes: Sequence[int]) -> np.ndarray:
+    place = {k: i for i, k in enumerate(node.clients)}
+    return np.array(sorted(place[k] for k in nodes), np.int32)
+
+
+# --- keys: the server asks the dealer until they are there ----------------------------------------------------------
+# First for those that do not depend on the references, then for alpha keys, some clients at a time: they are as large
+# as uploads. After `References` of a new version only alpha keys are asked for.
 
 async def set_up(node: Node, d: Masking, s: ServerKeyring, shape: Shape, version: int, g0: Array,
                  ) -> tuple[ServerKeys, list[Array]]:
@@ -101,8 +153,7 @@ def _batch(d: Masking, shape: Shape) -> int:
 
 
 async def _ask(node: Node, d: Masking, s: ServerKeyring, shape: Shape, h: Array, whose: list[int],
-               Gammas: Sequence[Array],
-               ) -> bool:
+               Gammas: Sequence[Array]) -> bool:
     """One question; whether something of what was asked for has come."""
     dealer, first = dealer_of(node), not _has_first(s, shape)
     if s.keys is None:
@@ -187,57 +238,6 @@ def _sound_alpha(d: Masking, shape: Shape, message: Message) -> None:
     if isinstance(message, AlphaKeys | AlphaTensor):
         demand(isinstance(message, AlphaTensor) == (d.alpha == "full"), "keys of the other kind")
         demand(0 <= message.which < d.sets, "which: out of range")
-
-
-@dataclass
-class ServerState:
-    """The state of the server: models and references, and keys."""
-
-    clusters: Clusters = field(default_factory=Clusters)
-    held: ServerKeyring = field(default_factory=ServerKeyring)
-
-
-@dataclass
-class Collected:
-    """The uploads that a round has brought."""
-
-    uploads: dict[int, Array]                                   # client, from 0 -> (s, 3dq), sound
-    checks: dict[int, Array]                                    # client -> e_i, (s,)
-    rejected: int = 0
-    missing: int = 0
-    correction: Array | None = None
-    renewed: dict[int, tuple[Array, Array]] = field(default_factory=dict)       # group -> (tau1, tk1)
-    attempt: int = 0
-    stand_ins: list[int] = field(default_factory=list)
-
-
-async def server(node: Node, d: Masking) -> None:
-    """Rounds of the server."""
-    shape, s = shape_of(node, d), node.state(ServerState())
-    async for round_ in node.rounds():
-        with round_:
-            models, g0 = await prepare(node, d, s.clusters, round_)
-            keys, Gammas = await set_up(node, d, s.held, shape, s.clusters.version, g0)
-            cohort = node.sample(node.clients, d.fraction)
-            node.offer("cohort", cohort)
-            node.offer("reference", g0)
-            node.send(dealer_of(node), Participants(_ids(node, cohort)))
-            node.broadcast(cohort, Models(models))
-            got = await collect(node, d, s.held.vk, shape, cohort)
-            norms = await step_norms(node, d, s.clusters)
-            directions, found = await node.compute("aggregate", aggregate, d, shape, keys, s.held.alpha, Gammas, got,
-                                                   work=len(got.uploads) * shape.length)
-            totals = [each.W for each in found]
-            s.clusters.models = moved(models, directions, norms, totals, d, g0, round_)
-            there = [i for i in sorted(got.uploads) if i not in got.stand_ins]
-            tell(node, s.clusters, [node.clients[i] for i in there], weights_of(node, d, found, there),
-                 sum(totals), received=len(there), missing=got.missing, rejected=got.rejected,
-                 recovered=float(got.missing > 0), moved=float(max(totals) >= d.least_weight))
-
-
-def _ids(node: Node, nodes: Sequence[int]) -> np.ndarray:
-    place = {k: i for i, k in enumerate(node.clients)}
-    return np.array(sorted(place[k] for k in nodes), np.int32)
 
 
 # --- uploads --------------------------------------------------------------------------------------------------------

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emul.primitives.robust.rfca import rfca
-from emul.schemes.ebs_cfl.masking import pad, rounds
+from emul.schemes.ebs_cfl import pad
+from emul.schemes.ebs_cfl.masking import rounds
 from emul.schemes.ebs_cfl.masking.rounds import unit
 
 

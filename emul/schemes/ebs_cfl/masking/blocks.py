@@ -81,7 +81,7 @@ def signed_root(x: Array) -> Array:
     return np.copysign(np.sqrt(np.abs(x)), x)
 
 
-# --- Segments, groups and layers of EBS-CFL: how long everything is --------------------------------------------------
+# --- segments, groups and layers: how long everything is ------------------------------------------------------------
 
 @dataclass(frozen=True)
 class Shape:
@@ -141,7 +141,7 @@ class Shape:
         return rows.reshape(-1)[:self.length]
 
 
-# --- VOMCA: encodings that can be added, decoded and verified --------------------------------------------------------
+# --- VOMCA: encodings that can be added, decoded and verified -------------------------------------------------------
 # Section 4 of the paper, with both mask blocks verified.
 #
 #     chi_i = x_i B1_i + R_i B2_i (+ R'_i B3_i)       blocks B of all clients mutually orthogonal, masks sum to 0
@@ -192,7 +192,7 @@ def residual_of_sum(chi: Array, vk: Array, expected: Array) -> float:
     return float(abs((chi @ vk).sum() - expected.sum()))
 
 
-# --- SKT: an encoding moved from its blocks to others ----------------------------------------------------------------
+# --- SKT: an encoding moved from its blocks to others ---------------------------------------------------------------
 # Section 6 of the paper, corrected; and the sizes of such keys.
 #
 #     chi = x M1 + r M2                   r: (1, d), the same for all rows of x

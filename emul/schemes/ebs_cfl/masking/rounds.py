@@ -89,7 +89,7 @@ def correction(keys: DealerKeys, rows: Mapping[int, Array], present: Collection[
     return lacking @ Z.T
 
 
-# --- Keys by which the server turns an upload into its cosine, encoded for SRFC --------------------------------------
+# --- alpha keys, by which the server turns an upload into its cosine, encoded for SRFC ------------------------------
 # Section 9.1, "alpha' keys".
 #
 #     Gamma = sum_c seg(h^c) A_c (s, d), h^c = g0^c / |g0^c|;  u_k = (Gamma_k P1)^T, v = (1/s) (mu^+T P3)^T
@@ -154,7 +154,7 @@ def full(keys: DealerKeys, group: Sequence[int], Gamma: Array) -> Array:
 
 def factor(key: Compact, Gamma: Array) -> Factor:
     """C of F = [Gamma, 1] C, by least squares; of many that do the shortest."""
-    basis = _with_ones(Gamma)
+    basis = np.concatenate([Gamma, np.ones((len(Gamma), 1))], axis=1)
     C: Array = np.linalg.lstsq(basis, key.F.reshape(len(basis), -1), rcond=None)[0].astype(np.float64)
     return Factor(C.reshape(-1, *key.F.shape[1:]), key.B)
 
@@ -174,11 +174,7 @@ def encoded_by_tensor(tensor: Array, delta: Array) -> Array:
     return np.einsum("ku,kjuv->jv", delta, tensor)
 
 
-def _with_ones(Gamma: Array) -> Array:
-    return np.concatenate([Gamma, np.ones((len(Gamma), 1))], axis=1)
-
-
-# --- The aggregation of uploads by the server of EBS-CFL. Section 9.3 of the specification ---------------------------
+# --- the aggregation of uploads by the server. Section 9.3 of the specification -------------------------------------
 #     E_g  = SRFC of the group's alpha_i,  E = sum_g E_g tk0_g,  W = trace(E betaG^T) / d
 #     dk'  = E dk / W                                         = (sum_i w_i GP1_i + Z sum_j (GP2_j + GP3_j)) / W
 #     g    = sum_g (sum_{i in g} delta_i) (tk1_g dk'^T)       `reassociated`: linear in n where it is long
