@@ -20,11 +20,12 @@ all and not sent.
 
 `messages`      the ten messages of a round, those of the iterated maximum, and what a receiver demands of them
 `keys`          the key centre, and how every party comes to its keys
+`setting`       what all roles share of the parameters, and the costs of a run in which nothing is encrypted
 `aggregator_role`   A's rounds: norms, class sums, products, comparison, average
 `verifier_role`     V's answers
 `decisions`     the rule in the clear; `ciphertexts` the same on encrypted rows, laid out as `slots` says
 `faults`        clients that send what they should not
-`attacks`       what V learns of the clients: `shared_mask`, `slot_leak`
+`attacks`       what V learns of the clients: `SharedMask`, `SlotLeak`
 
 Protects: prototypes from two servers that do not collude, beyond norms and similarities; the model from malicious
 prototypes. Not: which classes a client holds.
@@ -52,7 +53,7 @@ from emul.schemes.ppfpl import aggregator_role as a
 from emul.schemes.ppfpl import messages
 from emul.schemes.ppfpl import verifier_role as v
 from emul.schemes.ppfpl.ciphertexts import Cohort, Rows
-from emul.schemes.ppfpl.decisions import WeightRule
+from emul.schemes.ppfpl.decisions import WeightRule, cosine_quantiles
 from emul.schemes.ppfpl.faults import FAULTS, Honest
 from emul.schemes.ppfpl.keys import Boxes, key_centre, take_keys
 from emul.schemes.ppfpl.messages import GlobalPrototypes, LocalPrototypes, SealedRows
@@ -121,8 +122,6 @@ def tell(node: Node, how: PpfplSetting, s: a.State, found: a.RoundFindings) -> N
 
 def agreement(cohort: Cohort | None, uploads: Mapping[int, Rows], _: Vector) -> dict[str, float]:
     """The distribution of the cosines of a plain run, off the clock: no party sees it."""
-    from emul.schemes.ppfpl.decisions import cosine_quantiles
-
     if cohort is None:
         return {}
     own = {m: dict(zip(cohort.layout.rows_of(held), uploads[m], strict=True)) for m, held in cohort.held.items()}

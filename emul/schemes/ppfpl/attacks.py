@@ -14,7 +14,7 @@ from emul.schemes.ppfpl.ciphertexts import Cohort
 from emul.schemes.ppfpl.messages import cohort_of
 from emul.schemes.ppfpl.slots import Layout
 
-# --- What the verifier decrypts in a run that was kept, beside what it should not learn ------------------------------
+# --- what the verifier decrypts in a run that was kept, beside what it should not learn -----------------------------
 
 PAYLOADS = ("LocalPrototypes", "NormCheck", "Accepted", "ClassNorm", "MaskedProducts")
 
@@ -89,7 +89,7 @@ def _slots(box: Box, cipher: object, layout: Layout) -> np.ndarray:
     return found if len(found) == layout.slots else np.full(layout.slots, found[0])
 
 
-# --- Prototypes that one random vector multiplies: what a server makes of it that sees enough of them ----------------
+# --- prototypes that one random vector multiplies: what a server makes of it that sees enough of them ---------------
 
 @dataclass(frozen=True)
 class SharedMask:
@@ -143,7 +143,7 @@ def likeness(guess: np.ndarray, true: np.ndarray) -> np.ndarray:
     return found
 
 
-# --- Does what a server decrypts say more than the sums that it is entitled to? A look at every slot -----------------
+# --- does what a server decrypts say more than the sums that it is entitled to? A look at every slot ----------------
 
 BELOW = 0.08                            # of a rank correlation over 4,096 slots: five standard deviations of none
 

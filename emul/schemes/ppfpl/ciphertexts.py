@@ -343,8 +343,7 @@ class Weights:
 
 
 def weigh(pairs: Sequence[Pair], b: Sequence[bool], sums: np.ndarray, t: np.ndarray, scale: np.ndarray,
-          rule: WeightRule,
-          seeds: Seeds) -> Weights:
+          rule: WeightRule, seeds: Seeds) -> Weights:
     """A: take rho off the sums. sums: (J,) as V has told; t: (J,) |T_k|; scale: (J,) what 1 weighs of a class."""
     kept = dict(zip(pairs, map(bool, b), strict=True))
     offset = dict.fromkeys(pairs, 0.0)

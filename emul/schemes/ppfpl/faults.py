@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -108,6 +107,6 @@ class OutOfRange(Honest):
         return LocalPrototypes(upload.classes + np.uint32(1000), upload.sealed)
 
 
-FAULTS: dict[str, Any] = {"wrong_key": WrongKey, "wrong_parameters": WrongParameters, "garbage": Garbage, "junk": Junk,
-                          "truncated": Truncated, "empty": Empty, "fewer": Fewer, "repeated": Repeated,
-                          "out_of_range": OutOfRange}
+FAULTS: dict[str, type[Honest]] = {
+    "wrong_key": WrongKey, "wrong_parameters": WrongParameters, "garbage": Garbage, "junk": Junk,
+    "truncated": Truncated, "empty": Empty, "fewer": Fewer, "repeated": Repeated, "out_of_range": OutOfRange}
