@@ -3,7 +3,7 @@
 `TcpConnection` is the state of one sender. It knows no links and no calendar. Its driver asks `begin` for the next
 train, tells `lose` what a full queue dropped, and `served` when the train crossed the bottleneck. `served` answers when
 the next train begins. The losses of a train are known by position, so recovery is computed and not averaged. No event
-is spent on a packet. `emul.network.links.flows` drives it over `Fluid`, `emul.network.links.trains` over queues.
+is spent on a packet. `emul.network.links.flows` drives it over `Fluid`, `emul.network.links.queues` over queues.
 
 Clock: ns at the receiver's end (a packet is seen a latency after it was sent), whole where a train begins. Windows and
 sequence numbers count packets of `mss` bytes. Sources: RFC 5681 (slow start), 9438 (CUBIC), 6928 (initial window), 6937

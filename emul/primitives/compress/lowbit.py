@@ -129,7 +129,7 @@ class E3M0(_LowBit):
         return 4 * scales(d, self.bucket) + 4 * -(-d // 8)
 
 
-# --- One bit a coordinate: its sign ----------------------------------------------------------------------------------
+# --- one bit a coordinate: its sign ---------------------------------------------------------------------------------
 #   scale: mean     sign(x) |x|_1 / d, under error feedback     Karimireddy et al., ICML 2019 (EF-signSGD), Algorithm 1
 #   scale: none     sign(x), for those who count votes          Bernstein et al., ICML 2018 (signSGD)
 #

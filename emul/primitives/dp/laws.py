@@ -16,7 +16,7 @@ import numpy as np
 from emul.base.extras import optional
 from emul.primitives.crypto.gaussian import gaussian, uniform
 
-# --- Noise of a seed -------------------------------------------------------------------------------------------------
+# --- noise of a seed ------------------------------------------------------------------------------------------------
 # Of one that two clients share, which one adds and the other subtracts, so that it hides both and is not in the sum; or
 # of one of a client's own, which is taken off again by who learns the seed.
 

@@ -1,9 +1,9 @@
 """A Flower app, unmodified: its ServerApp at the server, its ClientApp at each client, Flower's messages between them.
 
 The server app runs in a thread that stands still whenever it waits; clocks and `time.sleep` are those of virtual time.
-A round is one of the app's, as far as its messages tell (`rounds`). Waits have the app's own timeouts and no knowledge
-of fates: a lost message is one that does not come. Deviations from `flwr run`: node numbers are 2, 3, ..., in the order
-of the clients; a client that is behind skips what belongs to rounds that are over.
+A round is one of the app's, as far as its messages tell (`RoundNumbers`). Waits have the app's own timeouts and no
+knowledge of fates: a lost message is one that does not come. Deviations from `flwr run`: node numbers are 2, 3, ..., in
+the order of the clients; a client that is behind skips what belongs to rounds that are over.
 
 Nothing of Flower is imported before an app runs. `task_of(context)`, for apps that want the scenario's data and model,
 gives an app the learning task of the node that it runs on; `report(accuracy=...)` tells what a server app has found.

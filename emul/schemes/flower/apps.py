@@ -36,64 +36,7 @@ from emul.schemes.flower import clock, randomness
 from emul.schemes.flower.current import Clock, Entropy, Running, run_as
 from emul.schemes.flower.randomness import aside
 
-# --- State that clients of one worker share though they should not ---------------------------------------------------
-# The worker's seed of hashes, and globals of the app's modules. Neither can be mended here, so it is said once, as a
-# warning.
-
 _log = logging.getLogger(__name__)
-_CALLS = 8                          # of clients that are looked at: who counts does so from the first one on
-
-
-@cache
-def warn_of_hashes() -> None:
-    """Warn if this process was started with another seed of hashes than workers are."""
-    if sys.flags.hash_randomization:
-        _log.warning("this process hashes text by a seed of its own: an app that uses hash() or the order of a set "
-                     "gives other results each time. Start it with PYTHONHASHSEED=0, or run the app in workers "
-                     "(--workers 1)")
-
-
-class Globals:
-    """The globals of an app's modules, while its clients are called. owns: whether a module is one of the app's."""
-
-    def __init__(self, owns: Callable[[str], bool]):
-        self._owns = owns
-        self._calls = 0
-        self._told: set[str] = set()
-
-    def before(self) -> dict[str, object]:
-        """Their values before a call; {}: nobody looks any more."""
-        self._calls += 1
-        return self._marks() if self._calls <= _CALLS else {}
-
-    def after(self, before: dict[str, object]) -> None:
-        """Say which of them a call has changed."""
-        now = self._marks() if before else {}
-        for name in sorted(name for name, mark in before.items() if now.get(name, mark) != mark):
-            if name not in self._told:
-                self._told.add(name)
-                _log.warning("the ClientApp has changed the global %s: clients that run in one worker share it, so "
-                             "results depend on how many workers there are. What a client keeps belongs into "
-                             "context.state", name)
-
-    def _marks(self) -> dict[str, object]:
-        """The values that are compared: numbers and text, the lengths of lists, and the positions of generators."""
-        return {f"{module}.{name}": _mark(value) for module, found in list(sys.modules.items()) if self._owns(module)
-                for name, value in list(vars(found).items()) if type(value) in _MARKS}
-
-
-def _mark(value: object) -> object:
-    return _MARKS[type(value)](value)
-
-
-def _of_numpy(generator: np.random.Generator) -> str:
-    return repr(generator.bit_generator.state)
-
-
-_MARKS: dict[type, Callable[[Any], object]] = {
-    bool: bool, int: int, float: repr, str: str, list: len, random.Random: random.Random.getstate,
-    np.random.Generator: _of_numpy, np.random.RandomState: lambda generator: repr(generator.get_state())}
-
 
 Side = Literal["server", "client"]
 MISSING = "Flower is not installed: pip install 'emul[flower]'"
@@ -332,7 +275,65 @@ def _lies_in(module: ModuleType, folder: Path | None) -> bool:
     return "site-packages" not in file          # an environment within the folder
 
 
-# --- The import of an app's modules: each as if it were the first thing that the app does ----------------------------
+# --- state that clients of one worker share though they should not --------------------------------------------------
+# The worker's seed of hashes, and globals of the app's modules. Neither can be mended here, so it is said once, as a
+# warning.
+
+_CALLS = 8                          # of clients that are looked at: who counts does so from the first one on
+
+
+@cache
+def warn_of_hashes() -> None:
+    """Warn if this process was started with another seed of hashes than workers are."""
+    if sys.flags.hash_randomization:
+        _log.warning("this process hashes text by a seed of its own: an app that uses hash() or the order of a set "
+                     "gives other results each time. Start it with PYTHONHASHSEED=0, or run the app in workers "
+                     "(--workers 1)")
+
+
+class Globals:
+    """The globals of an app's modules, while its clients are called. owns: whether a module is one of the app's."""
+
+    def __init__(self, owns: Callable[[str], bool]):
+        self._owns = owns
+        self._calls = 0
+        self._told: set[str] = set()
+
+    def before(self) -> dict[str, object]:
+        """Their values before a call; {}: nobody looks any more."""
+        self._calls += 1
+        return self._marks() if self._calls <= _CALLS else {}
+
+    def after(self, before: dict[str, object]) -> None:
+        """Say which of them a call has changed."""
+        now = self._marks() if before else {}
+        for name in sorted(name for name, mark in before.items() if now.get(name, mark) != mark):
+            if name not in self._told:
+                self._told.add(name)
+                _log.warning("the ClientApp has changed the global %s: clients that run in one worker share it, so "
+                             "results depend on how many workers there are. What a client keeps belongs into "
+                             "context.state", name)
+
+    def _marks(self) -> dict[str, object]:
+        """The values that are compared: numbers and text, the lengths of lists, and the positions of generators."""
+        return {f"{module}.{name}": _mark(value) for module, found in list(sys.modules.items()) if self._owns(module)
+                for name, value in list(vars(found).items()) if type(value) in _MARKS}
+
+
+def _mark(value: object) -> object:
+    return _MARKS[type(value)](value)
+
+
+def _of_numpy(generator: np.random.Generator) -> str:
+    return repr(generator.bit_generator.state)
+
+
+_MARKS: dict[type, Callable[[Any], object]] = {
+    bool: bool, int: int, float: repr, str: str, list: len, random.Random: random.Random.getstate,
+    np.random.Generator: _of_numpy, np.random.RandomState: lambda generator: repr(generator.get_state())}
+
+
+# --- the import of an app's modules: each as if it were the first thing that the app does ---------------------------
 # A module draws from a stream of its own, at virtual time 0, whoever imports it and when: workers import them in
 # another order for another number of workers. And for it `datetime` is `emul.schemes.flower.clock.DATETIME`.
 

@@ -22,7 +22,7 @@ from emul.base.streams import key64
 if TYPE_CHECKING:
     from emul.learning import NodeTask
 
-# --- Observations of an app's round, for the observer: its global model, and the metrics that it finds ---------------
+# --- observations of an app's round, for the observer: its global model, and the metrics that it finds --------------
 
 _WEIGHTS = ("num-examples", "num_examples")     # the metric by which Flower's strategies weight others
 

@@ -106,15 +106,11 @@ def _without_content(message: Message) -> Message:
 
 
 def _kind(message: Message) -> type[Call]:
-    stage = _stage(message)
+    configs = message.content.config_records.get(_SECAGG)
+    stage = "" if configs is None else str(configs.get(_STAGE, ""))
     if stage in STAGES:
         return STAGES[stage][0]
     return CALLS.get(message.metadata.message_type.partition(".")[0], CALLS["query"])[0]
-
-
-def _stage(message: Message) -> str:
-    configs = message.content.config_records.get(_SECAGG)
-    return "" if configs is None else str(configs.get(_STAGE, ""))
 
 
 def label(message: Message, kind: str) -> str:

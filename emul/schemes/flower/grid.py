@@ -24,7 +24,24 @@ from emul.schemes.flower.encoding import Run, sent_by
 from emul.schemes.flower.guest import AnyReply, BeginRound, Guest, Replies, Request, Sleep, WhoIsThere
 from emul.schemes.flower.messages import RUN_ID, SERVER_ID, Answer, Call
 
-# --- The beginnings of an app's rounds, as far as its messages tell --------------------------------------------------
+DEFAULT_TTL_S = 43_200              # of Flower: twelve hours
+POLL_S = 1.0                        # a second empty pull without sleep in between takes at most so long
+_POLLS = 10_000                     # times that an app may ask who is there without anything happening
+
+
+class LostMessages(EmulError):
+    """Replies that will not come, and an app that waits for them without a timeout."""
+
+
+@dataclass
+class Asked:
+    """A message to which there is no reply yet. given_up: the app waits no longer; it may still pull the reply."""
+
+    message: Message
+    node: int
+    expires_ns: int
+    given_up: bool = False
+
 
 class RoundNumbers:
     """Flower counts no rounds: its strategies write a number into their messages, others put it into `group_id`.
@@ -56,25 +73,6 @@ class RoundNumbers:
             return False
         begins, self._trained = self._trained, True
         return begins
-
-
-DEFAULT_TTL_S = 43_200              # of Flower: twelve hours
-POLL_S = 1.0                        # a second empty pull without sleep in between takes at most so long
-_POLLS = 10_000                     # times that an app may ask who is there without anything happening
-
-
-class LostMessages(EmulError):
-    """Replies that will not come, and an app that waits for them without a timeout."""
-
-
-@dataclass
-class Asked:
-    """A message to which there is no reply yet. given_up: the app waits no longer; it may still pull the reply."""
-
-    message: Message
-    node: int
-    expires_ns: int
-    given_up: bool = False
 
 
 @dataclass

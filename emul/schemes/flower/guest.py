@@ -118,7 +118,7 @@ class Guest:
         return "" if frame is None else "".join(traceback.format_stack(frame)[-5:])
 
 
-# --- The requests of a server app to the role that hosts it: everything that takes virtual time ----------------------
+# --- the requests of a server app to the role that hosts it: everything that takes virtual time ---------------------
 
 @dataclass
 class Replies(Request):

@@ -54,7 +54,7 @@ def joined(seed: bytes, groups: Sequence[Sequence[int]], partners: int) -> Close
     return {i: frozenset(members) for i, members in near.items()}
 
 
-# --- Rules that find suspicious groups of clients by the means of their updates alone --------------------------------
+# --- rules that find suspicious groups of clients by the means of their updates alone -------------------------------
 # (G, d) -> (G,) bool.
 #
 # A group with one attacker is wholly suspicious: with many attackers few groups are clean. These rules take the median

@@ -33,7 +33,7 @@ class SwiftAggRules:
         return None if self.deadline_s is None else count * self.deadline_s
 
 
-# --- The seats of clients in the coded-input protocol, and sets of a group's members as bits -------------------------
+# --- the seats of clients in the coded-input protocol, and sets of a group's members as bits ------------------------
 
 @dataclass(frozen=True)
 class Seating:
