@@ -34,8 +34,12 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Literal
 
+from emul.base.errors import ProtocolViolation
 from emul.base.plain import PlainDict
 from emul.protocols import pairwise
+from emul.protocols.demands import Refused
+from emul.protocols.mp_dp.client import Contribution, as_agreed
+from emul.protocols.mp_dp.messages import Disguised
 from emul.protocols.mp_dp.settings import (
     Additive,
     Clip,
@@ -48,11 +52,13 @@ from emul.protocols.mp_dp.settings import (
     Settings,
     wrong_settings,
 )
+from emul.protocols.pairwise.client import contribute
 from emul.roles import Analysis, Node, Realised, Scheme, Setting, World
 from emul.roles.example import example
 from emul.schemes.mp_dp.account import account
-from emul.schemes.mp_dp.client_role import join
+from emul.schemes.mp_dp.double import DoubleNoise
 from emul.schemes.mp_dp.messages import MESSAGES
+from emul.schemes.mp_dp.real import take_part
 from emul.schemes.mp_dp.server_role import serve
 
 
@@ -118,7 +124,23 @@ async def server(node: Node, p: Params) -> None:
 
 
 async def client(node: Node, p: Params) -> None:
-    await join(node, p.settled())
+    """Rounds of a client, which keeps nothing between them: gradients of the blocks, clipping, noise, masks."""
+    s = p.settled()
+    async for round_ in node.rounds(of=node.server):
+        with round_:
+            K = s.cohort(len(node.clients))
+            disguise = await node.compute("model", node.task.disguise)
+            opening = await node.recv(Disguised, node.server, timeout_s=s.rules(K).patience_s,
+                                      accept=as_agreed(s, node.task, disguise))
+            own = Contribution(node, s, opening, K)
+            try:
+                if s.repair == "shamir":
+                    masking = None if s.masks == "ring" else DoubleNoise(s, opening, node.task.dimension).masked
+                    await contribute(node, s.rules(K), own.values, own.encoded, masking)
+                else:
+                    await take_part(node, s, K, own)
+            except ProtocolViolation as e:
+                raise Refused(str(e)) from e
 
 
 def unsent(params: Params) -> list[str]:

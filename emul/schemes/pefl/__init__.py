@@ -29,6 +29,7 @@ from functools import partial
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from emul.base.errors import ProtocolFailure, TooFewClients
 from emul.primitives.he.paillier import Packing, PrivateKey, PublicKey, key_pair
@@ -47,12 +48,14 @@ from emul.protocols.sealed import (
 )
 from emul.roles import Message, Node, Scheme, World, checks
 from emul.roles.example import example, lossy
-from emul.schemes.pefl.pearson import pearson, twice_median, weights
 
 FRACTION, VALUE = 16, 30            # bits of an update's number after the point, and in all
 WEIGHT = 16                         # bits of k_i after the point
 BLIND, SCALAR, HIDE = 40, 30, 62    # bits of r and p_i, of a_i and b_i, of r'
 SLOT = 88                           # bits of a slot: the largest product, and room for sums
+GUARD = 1 - 1e-10                   # largest rho, so that a copy of the median has a finite weight
+
+Floats = NDArray[np.float64]
 
 
 class AllRejected(ProtocolFailure):
@@ -249,6 +252,30 @@ def whole(k: np.ndarray) -> list[int]:
     """2^WEIGHT k_i, rounded."""
     found: list[int] = np.rint(k * 2.0**WEIGHT).astype(np.int64).tolist()
     return found
+
+
+# --- the rule in the clear: weights by correlation with the coordinate-wise median ----------------------------------
+# The constant `reject` = 0.5 is that of a public implementation; a correlation below 0.245 has no weight.
+
+def twice_median(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Twice the coordinate-wise median of (m, d) integers: the sum of the two in the middle."""
+    ordered, m = np.sort(rows, axis=0), len(rows)
+    found: NDArray[np.int64] = ordered[(m - 1) // 2] + ordered[m // 2]
+    return found
+
+
+def pearson(rows: NDArray[np.integer], medians: NDArray[np.integer]) -> Floats:
+    """rho_i of row i of each, (m,); 0 where one of them is constant."""
+    a, b = (np.asarray(x, np.float64) - np.asarray(x, np.float64).mean(1, keepdims=True) for x in (rows, medians))
+    sizes = np.sqrt((a * a).sum(1) * (b * b).sum(1))
+    return np.divide((a * b).sum(1), sizes, out=np.zeros(len(a)), where=sizes > 0)
+
+
+def weights(rho: Floats, reject: float) -> Floats:
+    """k_i, (m,) float64 with sum 1; all 0: nobody is left."""
+    near = np.clip(rho, -GUARD, GUARD)
+    mu = np.maximum(0.0, np.log((1 + near) / (1 - near)) - reject)
+    return mu / (mu.sum() or 1.0)
 
 
 # --- clients and keys -------------------------------------------------------------------------------------------------

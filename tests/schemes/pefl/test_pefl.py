@@ -17,8 +17,8 @@ from emul.record.audit import wrong_sums
 from emul.registry import schemes
 from emul.scenario import loads
 from emul.schemes import pefl
+from emul.schemes.pefl import pearson, twice_median, weights
 from emul.schemes.pefl.attacks import UpdateUndetermined, from_blinded, from_padded
-from emul.schemes.pefl.pearson import pearson, twice_median, weights
 from emul.testing import run_text
 from emul.workers.keeping import Keeper
 from emul.workers.pool import Workers
