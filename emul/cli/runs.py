@@ -80,7 +80,11 @@ def run(scenario: ScenarioFile,
               *["training=skip"] * no_training]
     plan = scenarios.load(scenario, sets=edited, seed=seed, plugins=plugin or ())
     keeping = engine.Keeping.chosen(store, keep_trainings, [] if what_if is None else [trainings_of(what_if)])
-    loggers = _loggers(log or ())
+    loggers: list[Beside] = []
+    if log:                             # nothing of it is imported unless it is asked for
+        from emul.report.live.loggers import logger
+
+        loggers = [logger(one) for one in log]
     for unfinished in unfinished_like(out, plan):
         print(f"unfinished run of this scenario: emul resume {unfinished}", file=sys.stderr)
     results = engine.run(plan, scheme=scheme, workers=placed(on, workers), out=out, plugins=plugin or (), quiet=quiet,
@@ -111,15 +115,6 @@ def run(scenario: ScenarioFile,
         raise typer.Exit(VIOLATED)
     if any(r.error is not None for r in results):
         raise typer.Exit(FAILED)
-
-
-def _loggers(said: Sequence[str]) -> list[Beside]:
-    """The loggers that `--log` asks for; nothing of it is imported unless it does."""
-    if not said:
-        return []
-    from emul.report.live.loggers import logger
-
-    return [logger(one) for one in said]
 
 
 def _share_found(use: PlainDict) -> str:

@@ -48,9 +48,13 @@ def evaluate(directory: Path, data: str | None = None, round_: int | None = None
     data: as `task.data` of a scenario says it, in YAML: another set, on whose test samples they are evaluated.
     Raises RecordError: no such models, or they take other inputs; ScenarioError: no such data.
     """
-    opened = reopen(directory, plugins, [] if data is None else [f"task.data={_data(data)}"])
-    last = _last_observed(opened)
-    wanted = [last, _last_kept(opened)] if round_ is None else [round_]
+    said = data if data is None or data.lstrip().startswith("{") else f"{{set: {data}}}"
+    opened = reopen(directory, plugins, [] if said is None else [f"task.data={said}"])
+    run = opened.run
+    seen = run.rounds.loc[run.rounds["accuracy"].notna(), "round"] if "accuracy" in run.rounds else ()
+    last = int(max(seen)) if len(seen) else None            # whose accuracy is the summary's
+    kept = max((run.model(node).round for node in run.models), default=None)
+    wanted = [last, kept] if round_ is None else [round_]
     models = next(filter(None, (_models_of(opened, number) for number in wanted)), [])
     if not models:
         raise RecordError(f"{directory}: it has kept no model of round {wanted[-1]}; with record: {{models: 1}} in its "
@@ -61,23 +65,7 @@ def evaluate(directory: Path, data: str | None = None, round_: int | None = None
     names = opened.wiring.setups[0].names
     accuracy = final_mean([(names.index(one.node), one.round, one.values) for one in found if one.values], "accuracy")
     same = data is None and models[0].round == last and all(one.values is not None for one in found)
-    return RoundModels(models[0].round, found, accuracy, opened.run.summary["accuracy"] if same else None,
-                       mean)
-
-
-def _data(text: str) -> str:
-    return text if text.lstrip().startswith("{") else f"{{set: {text}}}"
-
-
-def _last_observed(opened: Reopened) -> int | None:
-    """The round whose accuracy is the summary's; None: no accuracy was observed."""
-    rounds = opened.run.rounds
-    seen = rounds.loc[rounds["accuracy"].notna(), "round"] if "accuracy" in rounds else ()
-    return int(max(seen)) if len(seen) else None
-
-
-def _last_kept(opened: Reopened) -> int | None:
-    return max((opened.run.model(node).round for node in opened.run.models), default=None)
+    return RoundModels(models[0].round, found, accuracy, run.summary["accuracy"] if same else None, mean)
 
 
 def _models_of(opened: Reopened, round_: int | None) -> list[KeptModel]:

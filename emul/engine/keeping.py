@@ -30,14 +30,11 @@ _NONE = Path("none")
 
 def trainings_of(run: Path) -> Path:
     """The folder of a run's trainings. Raises RecordError: it has not kept them."""
-    for place in (run / TRAININGS, *([Path(command.store)] if (command := _known(run)) and command.store else [])):
+    command = read_command(run) if (run / COMMAND).is_file() else None
+    for place in (run / TRAININGS, *([Path(command.store)] if command is not None and command.store else [])):
         if place.is_dir():
             return place
     raise RecordError(f"{run}: it has kept no trainings: run it with --keep-trainings or with --store")
-
-
-def _known(run: Path) -> Command | None:
-    return read_command(run) if (run / COMMAND).is_file() else None
 
 
 @dataclass(frozen=True)

@@ -136,8 +136,17 @@ def _deciders(parts: Parts, faulty: Container[int]) -> list[int]:
 # --- warnings -------------------------------------------------------------------------------------------------------
 
 def _warnings(parts: Parts, workers: int) -> list[str]:
-    return [*parts.scenario.warnings, *parts.network.warnings(), *parts.change.warnings, *_unmatched(parts.network),
-            *_strangers(parts.realisation, parts.network), *_too_few_lanes(parts.scenario, workers), *_ignored(parts)]
+    network, record, fuse = parts.network, parts.realisation, parts.scenario.fuse
+    found = [*parts.scenario.warnings, *network.warnings(), *parts.change.warnings,
+             *(f'links: the rule "{rule.match}" matches no link' for rule in network.unmatched_rules())]
+    known = set(network.names)
+    strange = [] if record is None else [f"{u} -> {v}" for u, v in record.links if u not in known or v not in known]
+    if strange:
+        found.append(f"network.replay: {len(strange)} links of the record are not in this network, such as "
+                     f"{strange[0]}")
+    if fuse is not None and fuse.lanes < workers:
+        found.append(f"fuse: {fuse.lanes} lanes for {workers} workers: some will train nothing")
+    return found + _ignored(parts)
 
 
 def _ignored(parts: Parts) -> list[str]:
@@ -157,22 +166,3 @@ def _ignored(parts: Parts) -> list[str]:
               for i, fault in enumerate(parts.scenario.faults)
               if isinstance(fault, DropOut) and fault.stage not in parts.scheme.sends(parts.params))]
 
-
-def _unmatched(network: Network) -> list[str]:
-    return [f'links: the rule "{rule.match}" matches no link' for rule in network.unmatched_rules()]
-
-
-def _strangers(realisation: Realisation | None, network: Network) -> list[str]:
-    if realisation is None:
-        return []
-    known = set(network.names)
-    strange = [f"{u} -> {v}" for u, v in realisation.links if u not in known or v not in known]
-    return [f"network.replay: {len(strange)} links of the record are not in this network, such as {strange[0]}"
-            ] if strange else []
-
-
-def _too_few_lanes(scenario: Scenario, workers: int) -> list[str]:
-    fuse = scenario.fuse
-    if fuse is None or fuse.lanes >= workers:
-        return []
-    return [f"fuse: {fuse.lanes} lanes for {workers} workers: some will train nothing"]

@@ -330,8 +330,10 @@ def _study_parts(found: StudyRuns, tell: Callable[[str], None] = lambda step: No
     if found.curves is None and found.kind == "runs":           # those of the other seeds, too
         curves += [_labelled(data.curve(data.open_run(m.path)), m) for m in found.members if m.path not in opened]
     over = "Means over the seeds; in brackets the least and the largest." if several else ""
+    failed = [{key: value if isinstance(value, (str, int, float)) or value is None else str(value)
+               for key, value in entry.items()} for entry in found.failed]
     parts = [Part("overview", "Overview", text=_about(found), answer=found.answer,
-                  tables=[(over, by_scheme(found)), *_failures(found)]),
+                  tables=[(over, by_scheme(found)), *([("Failed", pd.DataFrame(failed))] if failed else [])]),
              _learning(found, curves)]
     if found.differences is not None and len(found.differences):
         parts.append(Part("differences", "Differences between schemes", figures.differences(found.differences),
@@ -511,11 +513,3 @@ def _readable(value: object) -> Any:
     if isinstance(value, (list, tuple)):
         return ", ".join(str(_readable(item)) for item in value)
     return value
-
-
-def _failures(found: StudyRuns) -> list[tuple[str, pd.DataFrame]]:
-    if not found.failed:
-        return []
-    rows = [{k: v if isinstance(v, (str, int, float)) or v is None else str(v) for k, v in entry.items()}
-            for entry in found.failed]
-    return [("Failed", pd.DataFrame(rows))]

@@ -48,19 +48,19 @@ class Sequence:
     def tokens(self) -> PlainDict:
         """The values that fill its chart, see `palette.fill`."""
         n, k = max(len(self.steps), 1), len(self.lifelines)
-        return {"names": list(self.lifelines.values()), "places": list(range(k)), "rows": list(range(len(self.steps))),
-                "times": self._times(), "ydomain": [n - 0.4, -0.7], "xdomain": [-0.15, max(k - 0.5, 0.8)]}
-
-    def _times(self) -> list[str]:
         unit, factor = unit_of(float(self.steps["until_s"].max()) * 1e9 if len(self.steps) else 0.0)
-        return [f"{s * 1e9 / factor:.4g} {unit}" for s in self.steps["from_s"]]
+        return {"names": list(self.lifelines.values()), "places": list(range(k)), "rows": list(range(len(self.steps))),
+                "times": [f"{s * 1e9 / factor:.4g} {unit}" for s in self.steps["from_s"]],
+                "ydomain": [n - 0.4, -0.7], "xdomain": [-0.15, max(k - 0.5, 0.8)]}
 
     def frames(self) -> dict[str, pd.DataFrame]:
         """The data that the chart names."""
         place = {role: x for x, role in enumerate(self.lifelines)}
+        wrong = [", ".join(f"{row[name]:,.0f} {_SAID.get(name, name)}" for name in _FATES if row[name] > 0)
+                 for row in self.steps.to_dict("records")]
         drawn = self.steps.assign(
             x=self.steps["source"].map(place).astype(float), x2=self.steps["target"].map(place).astype(float),
-            y=np.arange(len(self.steps), dtype=float), said=_said(self.steps), wrong=_wrong(self.steps))
+            y=np.arange(len(self.steps), dtype=float), said=_said(self.steps), wrong=wrong)
         sent, here = drawn["what"] == "message", drawn["x"] == drawn["x2"]
         columns = ["x", "x2", "y", "said", "wrong", "label", "source", "target", "count", "nodes", "from_s", "until_s"]
         arrows = drawn.loc[sent & ~here, columns].assign(
@@ -82,11 +82,6 @@ def _said(steps: pd.DataFrame) -> list[str]:
             took = (row.until_s - row.from_s) * 1e9 / factor
             found.append(f"{row.label}{times}" + (f", {took:.4g} {unit}" if took else ""))
     return found
-
-
-def _wrong(steps: pd.DataFrame) -> list[str]:
-    return [", ".join(f"{row[name]:,.0f} {_SAID.get(name, name)}" for name in _FATES if row[name] > 0)
-            for row in steps.to_dict("records")]
 
 
 def sequences(run: RunData, numbers: Iterable[int]) -> list[Sequence]:
