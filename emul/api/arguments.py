@@ -52,7 +52,6 @@ def _source(value: Any) -> Any:
 _Path = str | InstanceOf[os.PathLike[str]]
 _Names = Annotated[str | list[str], BeforeValidator(_plain)]
 _SomeNames = Annotated[str | Annotated[list[str], Field(min_length=1)], BeforeValidator(_plain)]
-_Whole = Annotated[int, BeforeValidator(_plain)]
 _UNFIT_VALUES = {"greater_than_equal", "less_than_equal", "too_short", "string_pattern_mismatch"}   # of the right type
 
 
@@ -66,7 +65,7 @@ class _Arguments(BaseModel, strict=True, defer_build=True):
     scenario: Annotated[Any, AfterValidator(_source)] = Field("", description="a path, a mapping or a Scenario")
     schemes: _SomeNames | None = Field(None, description="labels or names of schemes, one at least; None: all")
     scheme: str | None = Field(None, description="the label or name of a scheme; None: all")
-    workers: Annotated[_Whole, Field(ge=0)] | None = Field(None, description=(
+    workers: Annotated[int, BeforeValidator(_plain), Field(ge=0)] | None = Field(None, description=(
         "a number of processes, 0 or more (0: none, everything in this process); None: one a core"))
     networks: _SomeNames | None = Field(None, description="names of networks, one at least; None: all")
     task: _Path = Field("", description="the name of a task, or a path")
@@ -75,7 +74,7 @@ class _Arguments(BaseModel, strict=True, defer_build=True):
     plugins: _Names | None = Field(None, description="the name of a module, or a list of names")
     grid: InstanceOf[Mapping[str, Any]] | None = Field(None, description=(
         'lists of values by path such as {"links[1].outage.p": [0.1, 0.3]}; None: the scenario\'s'))
-    jobs: Annotated[_Whole, Field(ge=1)] = Field(1, description="1 or more")
+    jobs: Annotated[int, BeforeValidator(_plain), Field(ge=1)] = Field(1, description="1 or more")
     engine: str = Field("local", pattern="^(local|ray)$", description="local or ray")
     on: str | None = Field(None, description='such as "ray:auto"; None: this machine')
     target: Annotated[float, BeforeValidator(_plain), Field(ge=0, le=1)] | None = Field(None, description=(
