@@ -1,9 +1,9 @@
 """The remains of an ended run in the kernel and the workers (`Finished`), in the forms that `emul.record` writes.
 
 `header` heads the journal, before anything runs. `facts` are all that the summary says and no row of the journal does;
-the rest of the summary is made of the rows, in `emul.record.summary`. `observed`, `timed` and `drawn` become columns and
-tables, `analysis` has the predictions of the scheme's theory for this network, and `samples_held` counts the data of the
-nodes. `emul.engine.session` asks for all of them in this order.
+the rest of the summary is made of the rows, in `emul.record.summary`. `observed`, `timed` and `drawn` become columns
+and tables, `analysis` has the predictions of the scheme's theory for this network, and `samples_held` counts the data
+of the nodes. `emul.engine.session` asks for all of them in this order.
 """
 
 from __future__ import annotations
