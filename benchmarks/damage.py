@@ -139,9 +139,9 @@ def _endless(file: Path, run: Path, draw: random.Random) -> None:
 
 
 def _huge(file: Path, run: Path, draw: random.Random) -> None:
-    """8 GiB of zeros that take no place on the disk, behind what the file had or alone."""
+    """3 GiB of zeros that take no place on the disk, behind what the file had or alone."""
     with file.open("r+b" if draw.random() < 0.5 else "wb") as opened:
-        opened.truncate(8 * 2**30)
+        opened.truncate(3 * 2**30)
 
 
 def _edited(file: Path, run: Path, draw: random.Random) -> None:
@@ -158,7 +158,7 @@ DAMAGES: dict[str, Damage] = {f.__name__[1:]: f for f in (_truncated, _flipped, 
 
 
 def files(run: Path) -> list[Path]:
-    """The plain files of a run directory and below, but for those of 8 GiB."""
+    """The plain files of a run directory and below, but for those of 3 GiB."""
     return sorted(path for path in run.rglob("*") if _is_plain(path) and path.stat().st_size < 2**30)
 
 

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
@@ -14,7 +15,7 @@ from io import FileIO
 from pathlib import Path
 
 from emul.base.errors import EmulError
-from emul.base.files import read_limited
+from emul.base.files import regular
 
 Frames = Sequence[bytes | memoryview]
 
@@ -44,21 +45,21 @@ def entries(path: Path) -> Iterator[tuple[int, list[memoryview]]]:
 
     Raises EntryError for what is damaged, OSError.
     """
-    content = memoryview(read_limited(path, path.stat().st_size + 2**20))       # somebody may be writing it
-    at = 0
-    while at + _HEAD.size <= len(content):
-        length, digest = _HEAD.unpack_from(content, at)
-        body = content[at + _HEAD.size:at + _HEAD.size + length]
-        if len(body) < length:
-            return
-        if _digest(body) != digest:
-            raise EntryError(f"{path}, byte {at}: the entry's digest is wrong")
-        try:
-            found = _frames(body)
-        except (struct.error, ValueError) as e:
-            raise EntryError(f"{path}, byte {at}: no entry: {e}") from None
-        yield at, found
-        at += _HEAD.size + length
+    with regular(path) as file:
+        at, size = 0, os.fstat(file.fileno()).st_size
+        while at + _HEAD.size <= size:
+            length, digest = _HEAD.unpack(file.read(_HEAD.size))
+            if at + _HEAD.size + length > size:         # of what stands there now: somebody may be writing it
+                return
+            body = memoryview(file.read(length))
+            if _digest(body) != digest:
+                raise EntryError(f"{path}, byte {at}: the entry's digest is wrong")
+            try:
+                found = _frames(body)
+            except (struct.error, ValueError) as e:
+                raise EntryError(f"{path}, byte {at}: no entry: {e}") from None
+            yield at, found
+            at += _HEAD.size + length
 
 
 def _digest(body: bytes | memoryview) -> bytes:

@@ -11,6 +11,7 @@ import shutil
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import quote, unquote
 
 from emul.base.errors import NotRecorded
@@ -18,8 +19,9 @@ from emul.base.errors import NotRecorded
 MOST_BYTES = 64 * 2**20         # of a file that a scenario names, unless its reader says otherwise
 
 
-def read_limited(path: Path, most: int = MOST_BYTES) -> bytes:
-    """The bytes of a regular file of at most `most` bytes. Raises OSError, also for a file of another kind or size.
+@contextlib.contextmanager
+def regular(path: Path) -> Iterator[BinaryIO]:
+    """A regular file, open to be read. Raises OSError, also for a file of another kind.
 
     A pipe without a writer is not waited for, and a device is not read: either would never end.
     """
@@ -33,8 +35,15 @@ def read_limited(path: Path, most: int = MOST_BYTES) -> bytes:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "is no regular file", str(path))
-        raw = file.read(most + 1) if status.st_size <= most else b""
-        if len(raw) > most or status.st_size > most:
+        yield file
+
+
+def read_limited(path: Path, most: int = MOST_BYTES) -> bytes:
+    """The bytes of a regular file of at most `most` bytes. Raises OSError, also for a file of another kind or size."""
+    with regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        raw = file.read(most + 1) if size <= most else b""
+        if len(raw) > most or size > most:
             limit = f"{most >> 20} MiB" if most >> 20 else f"{most} bytes"
             raise OSError(errno.EFBIG, f"has more than {limit}", str(path))
     return raw

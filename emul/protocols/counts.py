@@ -22,6 +22,7 @@ import numpy as np
 
 from emul.base.errors import NotDecodable, ProtocolViolation
 from emul.learning import NodeTask
+from emul.learning.data import BUILT_IN
 from emul.primitives.crypto.graphs import complete
 from emul.protocols.pairwise.client import contribute
 from emul.protocols.pairwise.messages import (
@@ -129,6 +130,8 @@ def wrong_counting(p: Counting, world: World) -> list[str]:
     """The mistakes in these parameters; none if they are sound."""
     errors = wrong_cohort(p.fraction, world) + checks.epsilons(epsilon=p.epsilon)
     errors += checks.times(stage_deadline=p.stage_deadline_s)
+    if p.of != LABELS and (world.task.get("data") or {}).get("set") in BUILT_IN:
+        errors.append(f'of = "{p.of}": expected {LABELS}: the built-in data sets have no columns')
     if errors:
         return errors
     n = cohort_size(p.fraction, world.clients)

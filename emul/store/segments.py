@@ -28,6 +28,7 @@ from emul.store.keys import KEY_BYTES
 SUFFIX = ".segment"
 MAGIC = b"emul store 1\n\0\0\0"
 _HEAD = struct.Struct(f"<{KEY_BYTES}sQQ")
+_NOTHING = bytes(_HEAD.size)        # of a file with a hole, which would hold some 10^8 entries without a byte
 FILLER = b"emul filler".ljust(KEY_BYTES, b"\0")
 _DIRECT_BYTES = 256 * 1024          # from so many on a block is written past the page cache
 _DIRECT: int = getattr(os, "O_DIRECT", 0)
@@ -192,9 +193,10 @@ class Segment:
                 return
             self._scanned = len(MAGIC)
         while self._scanned + _HEAD.size <= size:
-            key, length, _ = _HEAD.unpack(os.pread(file, _HEAD.size, self._scanned))
+            head = os.pread(file, _HEAD.size, self._scanned)
+            key, length, _ = _HEAD.unpack(head)
             begin = self._scanned + _HEAD.size
-            if begin + length > size:
+            if begin + length > size or head == _NOTHING:
                 return                      # torn, or still being written
             self._scanned = begin + length
             yield key, begin, length

@@ -93,6 +93,7 @@ def test_only_continuations_of_the_prefixes_are_counted() -> None:
 @pytest.mark.parametrize(("scheme", "said"), [
     ("{name: histogram, epsilon: 0.0}", r"expected a number in \[1e-6, 1e6\], or none"),
     ("{name: histogram, bins: 0}", r"expected 1\.\.1048576"), ("{name: histogram, threshold: 9}", r"expected 2\.\.4"),
+    ("{name: histogram, of: client*}", "expected labels: the built-in data sets have no columns"),
     ("{name: heavy_hitters, bits: 5}", "expected a number that divides bits = 5"),
     ("{name: heavy_hitters, at_least: 0}", "expected a number of samples, 1 or more")])
 def test_what_is_wrong_with_their_parameters_is_said(scheme: str, said: str) -> None:

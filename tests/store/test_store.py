@@ -237,6 +237,17 @@ def test_a_disk_that_is_full_in_the_middle_of_a_block_leaves_nothing_half_writte
         assert (other.get(key(1)), other.get(key(2))) == (bytes(500), None)
 
 
+@pytest.mark.timeout(20)
+def test_a_segment_with_a_hole_of_gigabytes_is_torn_there(tmp_path: Path) -> None:
+    filled(tmp_path, 2)
+    (path,) = tmp_path.iterdir()
+    os.truncate(path, 3 * 2**30)
+    assert summary(tmp_path).entries == 2
+    assert [damage.why.partition(":")[0] for damage in verify(tmp_path)] == ["torn"]
+    with Store(None, [tmp_path]) as store:
+        assert store.get(key(1)) == bytes([1]) * 100
+
+
 def test_a_disk_that_is_full_at_the_begin_of_a_segment_or_of_the_store_leaves_nothing(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*args: object, **more: object) -> int:
