@@ -87,6 +87,7 @@ class Background:
         # of most vertices nothing is said: a star of 100,000 clients with one loaded link keeps one mask
         self._sources = {v: mask for v, mask in enumerate(resolver.source_masks) if mask}
         self._destinations = {v: mask for v, mask in enumerate(resolver.destination_masks) if mask}
+        self._rates_along_routes = any(entry.flow is not None and not is_nothing(entry.rate) for entry in entries)
         self._crossing: dict[Pair, list[Named]] | None = None
         self._along: dict[tuple[Pair, int], LoadEntry] = {}         # one curve for all links of a route: it keeps stays
 
@@ -113,7 +114,8 @@ class Background:
     def on_link(self, u: int, v: int) -> list[LoadEntry]:
         """The rates in this direction of a link, in the order of the entries, those along routes last."""
         found = [self._rate(one) for one in self.listed(u, v) if not is_nothing(one[2].rate)]
-        for one in self.crossing(u, v):
+        # routes are asked for only where a rate is along one: of messages there may be an entry for each two of 1,000
+        for one in self.crossing(u, v) if self._rates_along_routes else ():
             if not is_nothing(one[2].rate):
                 if one[:2] not in self._along:
                     self._along[one[:2]] = self._rate(one)
