@@ -528,8 +528,7 @@ class Network:
         return along
 
     def out_latency_ns(self, u: int) -> int:
-        """The time that the kernel may look ahead past u: the least latency of its links as built, NEVER without any.
-        """
+        """The time that the kernel may look ahead past u: the least latency of its links as built; NEVER: none."""
         kind = u if u in self.planned.sources else self._kind(u)
         least = self._least_out.get(kind)
         if least is None:
