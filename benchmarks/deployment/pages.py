@@ -268,21 +268,22 @@ def base(name: str) -> str:
 
 
 def _provenance(runs: pd.DataFrame) -> list[str]:
-    """A sentence of each machine and revision: when, and how busy it was."""
-    lines = []
+    """A row of each machine and revision: when, and how busy it was."""
+    lines = _table("deployed on", "when", "revision", "deployments", "cores in use", "by other processes, at most")
     for (machine, revision), one in runs.groupby(["machine", "revision"], sort=False):
         dates = " to ".join(sorted({one["date"].min(), one["date"].max()}))
-        others = f", by other processes at most {one['others'].max():.1%}" if one["others"].notna().any() else ""
-        lines.append(f"{machine}; {dates}, revision {revision}; {len(one)} deployments, during which "
-                     f"{one['busy'].min():.0%} to {one['busy'].max():.0%} of the cores' time was in use{others}.")
+        others = f"{one['others'].max():.1%}" if one["others"].notna().any() else ""
+        lines.append(_row(machine, dates, revision, str(len(one)),
+                          f"{one['busy'].min():.0%} to {one['busy'].max():.0%}", others))
     return lines
 
 
 def _made(predictions: pd.DataFrame) -> list[str]:
-    """A sentence of each revision that has predicted."""
-    return [f"{len(one)} predictions made {one['made'].min()} to {one['made'].max()}, revision {revision}: "
-            + ", ".join(f"{count} {standing}" for standing, count in one["standing"].value_counts().items()) + "."
-            for revision, one in predictions.groupby("revision", sort=False)]
+    """A row of each revision that has predicted."""
+    return [*_table("predictions", "made", "revision", "made before the deployment, or after it"),
+            *(_row(str(len(one)), f"{one['made'].min()} to {one['made'].max()}", str(revision), ", ".join(
+                f"{count} {standing}" for standing, count in one["standing"].value_counts().items()))
+              for revision, one in predictions.groupby("revision", sort=False))]
 
 
 def fill() -> None:

@@ -497,9 +497,8 @@ def test_tables_are_made_of_what_was_written(tmp_path: Path) -> None:
             "| equal |") in text
     assert "| sizes over rates plus latency | 100.0% |  | 100.0% | 100.0% |  |  |" in text
     assert "| `sharing: connections` | **2.5%**, 4.5% | 0.0%, 0.0% | 0.0%, 2.5% | -1.00 |  |" in text
-    assert ("one core; 2026-01-02, revision abc; 3 deployments, during which 50% to 50% of the cores' time "
-            "was in use, by other processes at most 1.0%.") in text
-    assert "revision abc: 2 before, 1 afterwards." in text
+    assert "| one core | 2026-01-02 | abc | 3 | 50% to 50% | 1.0% |" in text
+    assert "| abc | 2 before, 1 afterwards |" in text
 
 
 def test_a_round_that_ends_with_whoever_is_first_is_judged_by_its_law(tmp_path: Path) -> None:
