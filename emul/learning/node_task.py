@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emul.base.streams import generator
+from emul.learning.node_data import Targets
 from emul.learning.node_passes import NodePasses
 from emul.learning.task_parts import TaskError, Vector
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from emul.learning.solver import Solver
     from emul.learning.trainer import Trainer
     from emul.learning.training import Samples, Stream
+
+__all__ = ["NodeTask", "Targets", "TaskError"]          # all that authors of schemes need, wherever it is written
 
 
 class NodeTask(NodePasses):
