@@ -1,7 +1,7 @@
 """The tables of reference, from the code: `python docs/keys.py` writes them.
 
 scenario.md: keys, from comments above the fields of models. writing-a-scheme.md: fields and protocols, from docstrings.
-run-directory.md and studies.md: columns, rows and keys, from the lists that say what these hold.
+run-directory.md, studies.md, suite.md: columns, rows, keys and options, from the lists and commands that have them.
 They stand apart as CSV in folders of the pages' names, as long tables do; the built site shows them in their places.
 """
 
@@ -18,8 +18,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from typer.main import get_command
+
 import emul.protocols
 from emul.base import rows
+from emul.cli import main  # noqa: F401  (`main` brings all commands)
+from emul.cli.options import app
 from emul.learning import solver
 from emul.record import summary, tables
 from emul.registry import attacks
@@ -145,7 +149,9 @@ def write(docs: Path) -> None:
         **_columns(tables.COLUMNS), "journal.csv": [("number", "kind", "fields", "what it is"), *kinds],
         "summary.csv": [("key", "what it is"), *((", ".join(f"`{key}`" for key in keys), said)
                                                  for keys, said in summary.KEYS.items())]})
-    _save(docs / "studies", _columns({**study_tables.COLUMNS, "done": done.COLUMNS}))
+    options = {f"emul-{command}.csv": _options(command) for command in ("sweep", "compare", "verify")}
+    _save(docs / "studies", {**_columns({**study_tables.COLUMNS, "done": done.COLUMNS}), **options})
+    _save(docs / "suite", {"emul-suite.csv": _options("suite")})
     _save(docs / "writing-a-scheme", {"fields.csv": [("field", "what it is"), *_fields()],
                                       "protocols.csv": [("protocol", "what it has"), *_protocols()]})
 
@@ -153,6 +159,18 @@ def write(docs: Path) -> None:
 def _columns(known: Mapping[str, Mapping[str, str]]) -> dict[str, list[tuple[str, ...]]]:
     return {f"{table}.csv": [("column", "what it is"), *((f"`{name}`", said) for name, said in columns.items())]
             for table, columns in known.items()}
+
+
+def _options(command: str) -> list[tuple[str, ...]]:
+    """The options of a command as its `--help` has them."""
+    found: list[tuple[str, ...]] = [("option", "default", "what it is")]
+    for one in get_command(app).commands[command].params:           # type: ignore[attr-defined]
+        if one.param_type_name == "option":
+            said, _, default = one.help.partition(" [default: ")
+            if not default and one.default is not None and not isinstance(one.default, bool):
+                default = str(one.default)
+            found.append((f"`{' '.join(filter(None, (one.opts[0], one.metavar)))}`", default.rstrip("]"), said))
+    return found
 
 
 def _scenario() -> dict[str, list[tuple[str, ...]]]:

@@ -173,10 +173,10 @@ def test_every_model_of_a_scenario_has_a_section() -> None:
 
 def test_the_tables_of_keys_are_made_anew_and_stand_below_their_headings(tmp_path: Path) -> None:
     keys.write(tmp_path)
-    for made in tmp_path.iterdir():
-        kept = ROOT / "docs" / made.name
-        assert {file.name: file.read_text(encoding="utf-8") for file in made.iterdir()} == {
-            file.name: file.read_text(encoding="utf-8") for file in kept.glob("*.csv")}, "run: python docs/keys.py"
+    made = {file.relative_to(tmp_path): file.read_text(encoding="utf-8") for file in tmp_path.rglob("*.csv")}
+    assert made == {file: (ROOT / "docs" / file).read_text(encoding="utf-8") for file in made}, "python docs/keys.py"
+    left = {file.relative_to(ROOT / "docs") for file in (ROOT / "docs" / "scenario").iterdir()} - set(made)
+    assert left == set()
     said = {heading: first_cells(section) for heading, section in sections("docs/scenario.md").items()}
     missing = {heading: {row[0].strip("`") for row in keys.of_headings()[keys.file(heading)]} - said[heading]
                for heading in keys.SECTIONS}
