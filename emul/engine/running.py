@@ -36,11 +36,11 @@ def run(scenario: Scenario, *, scheme: str | None = None, workers: AnyPool = Non
     managers, entered with each run's directory while the run in it goes. Raises ScenarioError before anything runs if
     something is wrong with the files.
     """
-    entries = chosen(scenario.schemes, scheme, str(scenario.path or scenario.name))
+    schemes = chosen(scenario.schemes, scheme, str(scenario.path or scenario.name))
     keeping = keeping or (Keeping() if command is None else command.keeping)
-    command = command or command_of(keeping, dataclasses.replace(scenario, schemes=entries).resolved(), plugins)
-    which = range(len(entries)) if which is None else which
-    entries = [entries[place] for place in which]
+    command = command or command_of(keeping, dataclasses.replace(scenario, schemes=schemes).resolved(), plugins)
+    which = range(len(schemes)) if which is None else which
+    entries = [schemes[place] for place in which]
     _require_gpu(scenario, workers)
     costs = load_costs(scenario)
     count, wirings = wired(workers, lambda size: [
@@ -50,8 +50,10 @@ def run(scenario: Scenario, *, scheme: str | None = None, workers: AnyPool = Non
         with pool_of(count, scenario.workers.timeout_s) as pool:
             for place, entry, wiring in list(zip(which, entries, wirings, strict=True))[len(results):]:
                 one = dataclasses.replace(scenario, schemes=[entry])
+                # the text of a scenario with one scheme is there: that of thousands of rules takes seconds to write
+                text = command.scenario if len(schemes) == 1 else one.resolved()
                 session = Session(one, wiring, pool, keeping, quiet, watch)
-                results.append(session.start(out, dataclasses.replace(command, place=place), beside))
+                results.append(session.start(out, dataclasses.replace(command, place=place), text, beside))
                 if isinstance(count, int | Cluster) and results[-1].worker_died:
                     break
     uneven = tuple(unequal(costs.profile, sorted({charge for result in results for charge in result.charged})))

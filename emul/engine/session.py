@@ -108,24 +108,24 @@ class Session:
     quiet: bool = True
     watch: Watch | None = None
 
-    def start(self, out: Path, command: Command, beside: Sequence[Beside] = ()) -> Result:
-        """Run in a new directory below `out`. beside: context managers, entered with that directory while the run goes.
-        """
+    def start(self, out: Path, command: Command, text: str, beside: Sequence[Beside] = ()) -> Result:
+        """Run in a new directory below `out`. text: the scenario, resolved. beside: context managers, entered with that
+        directory while the run goes."""
         try:
             directory = rundir.create(out, self.scenario.name, self.wiring.label)
             with contextlib.ExitStack() as stack:       # those beside see it end, and so are left after it
                 for enter in beside:
                     stack.enter_context(enter(directory.path))
                 stack.enter_context(directory.claimed())
-                return self.run_in(directory, self._begun(directory, command))
+                return self.run_in(directory, self._begun(directory, command, text))
         except NotRecorded as e:            # before anything ran
             return Result(self.wiring.label, error=named(e), warnings=tuple(self.wiring.warnings))
 
-    def _begun(self, directory: RunDirectory, command: Command) -> Journal:
+    def _begun(self, directory: RunDirectory, command: Command, text: str) -> Journal:
         """The journal of a new run, in its directory with all that it can be gone on with. Raises NotRecorded, and then
         there is no directory."""
         try:
-            directory.write(rundir.SCENARIO, self.scenario.resolved())
+            directory.write(rundir.SCENARIO, text)
             command.write(directory)
             return Journal(directory.journal, header(self.wiring))
         except (OSError, NotRecorded) as e:
