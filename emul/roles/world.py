@@ -109,6 +109,17 @@ class World:
         """The number of nodes with a role; 0 if there is no such role."""
         return len(self.roles.get(role, ()))
 
+    @cached_property
+    def rates(self) -> list[float]:
+        """Node -> how fast it trains: its speed, times the rate of its GPUs where a model is declared."""
+        of_gpus: Sequence[float] = [one[0] if one else 1.0 for one in self.islands] or [1.0] * self.nodes
+        return [speed * rate for speed, rate in zip(self.speeds, of_gpus, strict=True)]
+
+    @cached_property
+    def fastest(self) -> float:
+        """The rate of the fastest client."""
+        return max(self.rates[k] for k in self.roles["client"])
+
     # --- the topology -----------------------------------------------------------------------------------------------
 
     def neighbours(self, node: int) -> list[int]:

@@ -18,7 +18,6 @@ jitter are not known beforehand. The paper shortens training only; so does this:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -65,8 +64,8 @@ async def server(node: Node, p: Params) -> None:
 
 
 async def client(node: Node, p: Params) -> None:
-    speeds = speeds_of(node.world)
-    steps = inner_steps(p.steps or node.task.local_steps(), speeds[node.id], max(speeds[k] for k in node.clients)
+    world = node.world
+    steps = inner_steps(p.steps or node.task.local_steps(), world.rates[node.id], world.fastest
                         ) if p.adapt else p.steps
     update = partial(node.task.local_update, steps=steps)
 
@@ -74,12 +73,6 @@ async def client(node: Node, p: Params) -> None:
         return await node.compute("train", update, model, cost_s=node.training_s(steps))
 
     await asynchronous_client(node, train)
-
-
-def speeds_of(world: World) -> list[float]:
-    """Node -> v: its speed, times the rate of its GPUs where a model is declared."""
-    rates: Sequence[float] = [one[0] if one else 1.0 for one in world.islands] or [1.0] * world.nodes
-    return [speed * rate for speed, rate in zip(world.speeds, rates, strict=True)]
 
 
 def inner_steps(most: int, speed: float, fastest: float) -> int:

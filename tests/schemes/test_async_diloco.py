@@ -12,7 +12,7 @@ from emul.base.errors import ScenarioError
 from emul.learning import NodeTask
 from emul.scenario import loads
 from emul.schemes import async_diloco
-from emul.schemes.async_diloco import Params, inner_steps, outer, speeds_of
+from emul.schemes.async_diloco import Params, inner_steps, outer
 from emul.testing import run_text
 
 D = 7
@@ -137,9 +137,9 @@ def test_speeds_hold_rates_where_a_model_is_declared() -> None:
     from emul.roles import World
 
     world = World("s", 1, ["a", "b"], {"client": [0, 1]}, [1.0, 0.5])
-    assert speeds_of(world) == [1.0, 0.5]
+    assert world.rates == [1.0, 0.5]
     world = World("s", 1, ["a", "b"], {"client": [0, 1]}, [1.0, 0.5], islands=[(2e12, 0.0), ()])
-    assert speeds_of(world) == [2e12, 0.5]
+    assert world.rates == [2e12, 0.5]
 
 
 @pytest.mark.parametrize(("option", "said"), [

@@ -37,8 +37,8 @@ def from_field(u: Symbols) -> np.ndarray:
 
 def cauchy(rows: int, columns: int) -> NDArray[np.int64]:
     """alpha_{i,m} = 1 / (x_i - y_m) mod P with x_i = columns + i, y_m = m: (rows, columns)."""
-    return np.array([[pow(columns + i - m, P - 2, P) for m in range(columns)] for i in range(rows)],
-                    np.int64).reshape(rows, columns)
+    inverses = np.array([0, *(pow(k, -1, P) for k in range(1, columns + rows))], np.int64)     # of all differences
+    return inverses[columns + np.arange(rows)[:, None] - np.arange(columns)]
 
 
 def combine(coefficients: NDArray[np.int64], symbols: Sequence[Symbols]) -> list[Symbols]:
