@@ -141,7 +141,7 @@ def _split_round(nodes: dict[int, Any], model: np.ndarray, round_: int) -> np.nd
         own[i], nonces[i] = split_client.fresh_secrets(rngs[i])
     seed = group_seed(bytes(32), nonces)
     groups = draw_groups(seed, U, p.group)
-    A, inside = joined(seed, groups, p.partners, p.placed), split.of_groups(groups)
+    A, inside = joined(seed, groups, p.partners), split.of_groups(groups)
     hands, masked = _shared(A, t, own, rngs, round_), {}
     for i in U:
         update, _ = nodes[i].local_update(model)
