@@ -264,11 +264,11 @@ def test_the_keys_that_roles_get_are_those_of_the_table():
 @needs_tenseal
 def test_check_10_no_secret_key_travels_but_from_the_key_centre_to_clients_and_verifier(
         monkeypatch: pytest.MonkeyPatch):
-    from emul.roles import node as nodes
+    from emul.roles import desk
 
     seen: list[Any] = []
-    encode = nodes.encode
-    monkeypatch.setattr(nodes, "encode", lambda message: (seen.append(message), encode(message))[1])
+    encode = desk.encode
+    monkeypatch.setattr(desk, "encode", lambda message: (seen.append(message), encode(message))[1])
     ran.cache_clear()
     world = ran(clients=3, rounds=2, more="he: ckks")
     ran.cache_clear()
