@@ -40,7 +40,7 @@ def test_an_app_takes_the_place_of_the_schemes_and_is_replayed_from_elsewhere(
     code, out, err = emul("run", file, "--flower", "app", "--run-config", "num-server-rounds=2", "--workers", "0",
                           "--quiet")
     assert (code, err) == (0, "")
-    assert "flower       2       0     3.000" in out
+    assert "flower       2              0     3.000" in out
     assert "fedavg" not in out
     run = Path("runs/flower-flower-1").resolve()
     monkeypatch.chdir("/")
