@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import Protocol
 
 from emul.base.units import END_OF_TIME
+from emul.network.linkrecord import BeyondRecord
 from emul.network.models.pieces import Pieces
 
 NEVER = END_OF_TIME                 # ns: a time that does not come
@@ -138,6 +139,22 @@ class CurveProfile(PiecewiseConstant):
         self._curve = curve
         self._unchanged = 0
         self.known_ns = curve.next_change(0)
+
+    def next_change(self, t_ns: int) -> int | None:
+        """As a `VaryingRate` says. Where the curve is a record's that ends, which says no rate from there on, its end
+        is a change."""
+        if self.known_ns is not None and self.known_ns <= t_ns:
+            self.place(t_ns)
+        times = self.times
+        i = bisect_right(times, t_ns)
+        while i == len(times):
+            if self.known_ns is None:
+                return None
+            try:
+                self._grow()
+            except BeyondRecord:
+                return self.known_ns
+        return times[i]
 
     def _grow(self) -> None:
         at = self.known_ns

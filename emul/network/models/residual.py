@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from emul.network.linkrecord import BeyondRecord
 from emul.network.models.pieces import earliest
 from emul.network.models.profiles import WORK_PER_BYTE, CurveProfile, PiecewiseConstant, RateCurve, VaryingRate
 
@@ -42,14 +41,6 @@ class Residual(CurveProfile):
 
     def __init__(self, own: VaryingRate, load: RateCurve):
         super().__init__(_Left(own, load))
-
-    def next_change(self, t_ns: int) -> int | None:
-        """As a `VaryingRate` says."""
-        self.place(t_ns)
-        try:
-            return super().next_change(t_ns)
-        except BeyondRecord:                        # as of `RecordedRate`: there the record ends
-            return self.known_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +82,10 @@ class LinkLoad:
 
     def next_change(self, t_ns: int) -> int | None:
         """As a `RateCurve` says."""
-        return earliest(*(one.curve.next_change(t_ns) for one in self.entries))
+        found = None
+        for one in self.entries:
+            found = earliest(found, one.curve.next_change(t_ns))
+        return found
 
     def residual(self, own: Own | str) -> Residual | None:
         """The rate that is left of `own`; "profile": of the rate as built; None: of an infinite one, all of it."""
