@@ -367,5 +367,6 @@ def test_the_count_of_the_house_is_right_on_a_small_one(tmp_path: Path) -> None:
     assert [list(house.called_once(tree)) for _, tree in found.values()] == [[], [], [], [], []]
     assert list(house.called_once(ast.parse("def _f():\n    return _f()\ndef g():\n    _f()\n"))) == ["_f"]
     assert house.lines(found) == {"docstrings": 1, "imports": 3, "comments": 1, "blank": 8, "code": 7}
-    walk = ["top.py", "part/a.py", "part/a.py", "top.py", "part/__init__.py"]
-    assert house.stays(walk, house.floors(graph)) == (4, 1)
+    calls = [("", "top.py", "f"), ("top.py", "part/a.py", "g"), ("part/a.py", "part/a.py", "h"),
+             ("part/a.py", "top.py", "called_back"), ("top.py", "part/__init__.py", "i"), ("", "top.py", "j")]
+    assert house.stays(calls, house.floors(graph)) == (5, 1)
