@@ -54,6 +54,15 @@ def test_what_the_server_app_evaluates_itself_counts_before_what_clients_do(tmp_
     assert [row["accuracy"] for row in run(write_app(tmp_path, body)).rounds] == [0.1, 0.2, 0.3]
 
 
+def test_numbers_that_are_not_finite_are_told_with_their_client_and_round(tmp_path: Path) -> None:
+    train = ("if context.node_config['partition-id'] == 2:\n"
+             "    message.content['arrays'] = ArrayRecord([np.full(4, np.nan)])")
+    found = run(write_app(tmp_path, train=train), "stop.rounds=2").summary["diverged"]
+    first = {one["reason"]: (one["first_node"], one["first_round"]) for one in found}
+    assert first["Train: arrays: not finite"] == ("client3", 1)
+    assert first["the model of the app: not finite"] == ("server", 1)
+
+
 def test_a_loop_of_the_apps_own_may_report_what_it_has_found(tmp_path: Path) -> None:
     body = ("import emul.schemes.flower\nfor n in (1, 2):\n"
             "    content = RecordDict({'arrays': ArrayRecord([np.ones(4) * n])})\n"

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
+import numpy as np
+
 from emul.base.errors import EmulError, TimedOut, TooFewClients
 from emul.base.plain import PlainDict
 from emul.protocols.demands import demand
@@ -121,6 +123,8 @@ def tell(node: Node, p: Params, closed: BeginRound) -> None:
     """
     values: PlainDict = {key: value for key, value in closed.metrics.items() if math.isfinite(value)}
     values |= closed.counts
+    if closed.model is not None and not np.isfinite(closed.model).all():
+        values["diverged"] = "the model of the app: not finite"
     if closed.model is None or p.evaluate == "task":
         node.report(closed.model, **values)
     else:
@@ -149,6 +153,8 @@ async def client(node: Node, p: Params) -> None:
                     continue
                 served.add(call.metadata)
                 found = await node.compute(label_of(call), serve, node, p, s, call)
+                if found is not None and found.diverged:
+                    node.report(diverged=found.diverged)        # it is sent all the same, as Flower does
                 if found is not None:
                     s.owed = Owed(call, found, node.now_ns + round(found.slept_s * 1e9))
 

@@ -144,6 +144,15 @@ def vector_of(record: ArrayRecord) -> np.ndarray | None:
     return np.concatenate(parts) if parts else None
 
 
+def unsound(content: RecordDict) -> str:
+    """The first array of a message that has a number that is not finite, in words; "": there is none."""
+    for name, record in content.array_records.items():
+        vector = vector_of(record)
+        if vector is not None and not np.isfinite(vector).all():
+            return f"{name}: not finite"
+    return ""
+
+
 def scalars(content: RecordDict) -> dict[str, float]:
     """The metrics of a reply that are plain numbers; of the older API, too, which keeps some of them elsewhere."""
     found = {key: value for record in content.metric_records.values() for key, value in record.items()}

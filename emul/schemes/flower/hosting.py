@@ -156,11 +156,13 @@ class AppHost:
 
 @dataclass(frozen=True)
 class Served:
-    """The result of a client app's call: its reply, serialised. slept_s: how long it has waited by `time.sleep`."""
+    """The result of a client app's call: its reply, serialised. slept_s: how long it has waited by `time.sleep`.
+    diverged: a number of its arrays is not finite, in words; "": all are."""
 
     message: np.ndarray
     phase: str
     slept_s: float
+    diverged: str = ""
 
     def answer(self, call: Call, now_ns: int) -> Answer:
         """The answer that is sent at that time."""
@@ -227,7 +229,8 @@ def serve(node: Node, p: AppParams, client: Client, call: Call) -> Served | None
         reply = _replied(function, message, client.context, app.told)
         with off_the_clock():
             app.globals.after(before)
-    return Served(encoding.reply_bytes(reply), phase, slept.seconds)
+            diverged = encoding.unsound(reply.content) if reply.has_content() else ""
+    return Served(encoding.reply_bytes(reply), phase, slept.seconds, diverged and f"{phase}: {diverged}")
 
 
 class _Sleeper:
