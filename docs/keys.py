@@ -25,6 +25,7 @@ from emul.base import rows
 from emul.cli import main  # noqa: F401  (`main` brings all commands)
 from emul.cli.options import app
 from emul.learning import solver
+from emul.primitives import robust
 from emul.record import summary, tables
 from emul.registry import attacks
 from emul.roles import Scheme
@@ -90,11 +91,20 @@ def _attacks() -> dict[str, list[tuple[str, ...]]]:
     return found
 
 
+def _rules() -> list[tuple[str, ...]]:
+    """The rules that aggregate updates, by what the dataclasses of their parameters say."""
+    return [("rule", "parameters", "the aggregate"), *(
+        (f"`{name}`", _parameters(rule.params), " ".join((inspect.getdoc(rule.params) or "").split()))
+        for name, rule in robust.RULES.items())]
+
+
 def _parameters(cls: type) -> str:
-    """The parameters of an attack with their defaults and comments."""
-    return "; ".join(f"`{key}` {_plain(one['default']) or 'none'}" + (f" ({one['description']})" if "description" in one
-                                                                      else "")
-                     for key, one in parameters(cls).items())
+    """The parameters of an attack or a rule with their defaults and comments."""
+    found = []
+    for key, one in parameters(cls).items():
+        default = (_plain(one["default"]) or "none") if "default" in one else "needed"
+        found.append(f"`{key}` {default}" + (f" ({one['description']})" if "description" in one else ""))
+    return "; ".join(found)
 
 
 def _solver() -> list[tuple[str, ...]]:
@@ -176,7 +186,8 @@ def _options(command: str) -> list[tuple[str, ...]]:
 def _scenario() -> dict[str, list[tuple[str, ...]]]:
     task = schema()["properties"]["task"]["properties"]
     wanted: dict[str, list[tuple[str, ...]]] = {
-        "solver.csv": _solver(), "data.csv": _task(task["data"]), "declared.csv": _task(task["declared"]), **_attacks()}
+        "solver.csv": _solver(), "data.csv": _task(task["data"]), "declared.csv": _task(task["declared"]),
+        "rules.csv": _rules(), **_attacks()}
     for name, lines in of_headings().items():
         defaults = any(default for _, default, _ in lines)
         wanted[name] = [("key", "default", "what it is") if defaults else ("key", "what it is"),

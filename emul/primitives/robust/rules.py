@@ -50,10 +50,10 @@ def _above(name: str, value: float, bound: float = 0) -> None:
 
 @dataclass(frozen=True)
 class Krum:
-    """`unproven`: also with fewer than 2f + 3 updates, as long as there are f + 3."""
+    """The update nearest to its n - f - 2 nearest neighbours; n >= 2 f + 3. Blanchard et al., NeurIPS 2017."""
 
     f: int                              # malicious ones
-    unproven: bool = False
+    unproven: bool = False              # also with fewer updates, as long as there are f + 3
 
     def __post_init__(self) -> None:
         _at_least("f", self.f, 0)
@@ -65,9 +65,9 @@ class Krum:
 
 @dataclass(frozen=True)
 class MultiKrum(Krum):
-    """`m` updates are averaged; None: n - f - 2."""
+    """The mean of the `m` best updates by Krum's score."""
 
-    m: int | None = None
+    m: int | None = None                # none: n - f - 2
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -80,15 +80,15 @@ class MultiKrum(Krum):
 
 @dataclass(frozen=True)
 class Median:
-    """The coordinate-wise median has no parameters."""
+    """The median of every coordinate. Yin et al., ICML 2018."""
 
 
 @dataclass(frozen=True)
 class TrimmedMean:
-    """Either `f` values are cut off at each end, or the share `beta` of them."""
+    """The mean of every coordinate without the `f` (a share `beta` of) largest and smallest. Yin et al., ICML 2018."""
 
     f: int | None = None
-    beta: float | None = None
+    beta: float | None = None           # one of both is needed
 
     def __post_init__(self) -> None:
         if (self.f is None) == (self.beta is None):
@@ -104,9 +104,9 @@ class TrimmedMean:
 
 @dataclass(frozen=True)
 class GeometricMedian:
-    """`weights`: alpha_i, equal or the number of samples that a client claims."""
+    """The smoothed point of least distance to all. Pillutla et al., IEEE TSP 2022."""
 
-    weights: Literal["uniform", "samples"] = "uniform"
+    weights: Literal["uniform", "samples"] = "uniform"      # samples: the number that a client claims
     nu: float = 1e-6                    # smoothing, a share of the median distance
     iterations: int = 100               # at most
     tolerance: float = 1e-4             # of the last step, relative to the median distance
@@ -119,9 +119,9 @@ class GeometricMedian:
 
 @dataclass(frozen=True)
 class FoolsGold:
-    """`kappa`: confidence; larger ones cut sharper."""
+    """The mean, weighted by how unlike the histories of others a client's is. Fung et al., RAID 2020."""
 
-    kappa: float = 1.0
+    kappa: float = 1.0                  # confidence; larger ones cut sharper
 
     def __post_init__(self) -> None:
         _above("kappa", self.kappa)
@@ -129,15 +129,16 @@ class FoolsGold:
 
 @dataclass(frozen=True)
 class FLTrust:
-    """FLTrust has no parameters; it needs the server's own update."""
+    """The mean of updates of the length of the server's own, weighted by their cosine with it, if above 0. Cao et al.,
+    NDSS 2021. Root data: `root` of the task, or `held_out` of its data; the server trains before it sends the model."""
 
 
 @dataclass(frozen=True)
 class NormClipping:
-    """`weights`: equal or the number of samples that a client claims."""
+    """The mean of updates cut to a norm. Sun et al., 2019."""
 
     bound: float                        # M, of the Euclidean norm of an update
-    weights: Literal["uniform", "samples"] = "uniform"
+    weights: Literal["uniform", "samples"] = "uniform"      # samples: the number that a client claims
 
     def __post_init__(self) -> None:
         _above("bound", self.bound)
@@ -145,7 +146,7 @@ class NormClipping:
 
 @dataclass(frozen=True)
 class CentredClipping:
-    """The centre is the aggregate of the round before, at first 0."""
+    """The mean of updates cut to a distance from the last aggregate, at first 0. Karimireddy et al., ICML 2021."""
 
     radius: float                       # tau, of the distance of an update to the centre
     iterations: int = 1
@@ -157,7 +158,7 @@ class CentredClipping:
 
 @dataclass(frozen=True)
 class Bulyan:
-    """Needs 4f + 3 updates."""
+    """Krum, repeated, then the values nearest to the median; n >= 4 f + 3. El Mhamdi et al., ICML 2018."""
 
     f: int                              # malicious ones
 
