@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 
 from emul.base.files import read_limited, write_atomically
-from emul.base.plain import PlainDict, PlainMapping
+from emul.base.plain import PlainDict, PlainMapping, is_number
 from emul.record.attacks import attacks, read_attack
 from emul.record.journal import RecordError
 from emul.record.marks import NOTE, diverged, epsilons, in_words, incomplete, marked, oracle_waits
@@ -246,7 +246,7 @@ def theory_table(analysis: object) -> pd.DataFrame:
     """
     rows = list(_quantities("", analysis)) if isinstance(analysis, dict) else []
     table = pd.DataFrame(rows, columns=["quantity", "theory", "measured"])
-    gaps = [m - t if _number(m) and _number(t) else None
+    gaps = [m - t if is_number(m) and is_number(t) else None
             for t, m in zip(table["theory"], table["measured"], strict=True)]
     return table.assign(**{"measured - theory": pd.Series(gaps, dtype=object)}).dropna(axis=1, how="all")
 
@@ -267,10 +267,6 @@ def _quantities(place: str, value: dict[str, object]) -> Iterator[tuple[str, obj
             for case in dict.fromkeys(k for side in both for k in side):
                 of = [side.get(case) if isinstance(side, dict) else side for side in (theory, measured)]
                 yield f"{name}, {case}", of[0], of[1]
-
-
-def _number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _provenance(run: RunData, prefix: str) -> list[Part]:

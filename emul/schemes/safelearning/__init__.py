@@ -15,9 +15,10 @@ other groups, drawn at random.
 Not protected: the server knows the groups, and the 8 high bits of a sum of `group` clients say something about each:
 state `group` beside every result; 8 or more is advised. The server can try a few draws by leaving out clients whose
 nonces it has seen. Of the paper, a tree of more levels and elimination by transferred commitments are not here; its
-byte counts are not these. Messages and their bytes: `emul.protocols.pairwise`, and
-`split` beside this file with the server's stages; `split_client` has the client's, `groups` draws who is with whom and
-has the detector.
+byte counts are not these.
+
+Messages and their bytes: `emul.protocols.pairwise`, and `split` beside this file, which has what the server computes of
+both parts; `split_client` has the client's side, `groups` the draw of who is with whom, and the detectors.
 
 Protects: a client's update from the server, which sees sums of random groups; the model from backdoors that these show.
 Not: the group sums themselves, a server that deviates.
@@ -171,8 +172,7 @@ def key_rings(groups: list[list[int]], A: Closed, advertised: Mapping[int, Adver
 
 
 async def open_high(node: Node, p: Params, drawn: DrawnGroups, masked: dict[int, MaskedParts],
-                    sets: dict[str, list[int]],
-                    ) -> dict[tuple[int, ...], np.ndarray]:
+                    sets: dict[str, list[int]]) -> dict[tuple[int, ...], np.ndarray]:
     """Stage 3: {survivors of a group: sum of their high parts}, of the groups with enough. Fills S."""
     r, A, U2, U3 = rules(p), drawn.A, sets["U2"], sets["U3"]
     neighbourhoods("masked input", node, A, U3, len(U2), r.t)
