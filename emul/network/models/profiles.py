@@ -57,7 +57,7 @@ class VaryingRate(RateCurve, Protocol):
 class PiecewiseConstant(Pieces[int]):
     """A `VaryingRate` of given pieces, as `Pieces` says: whole numbers of bit/s, 0 or more."""
 
-    __slots__ = ("_of_lap", "_work")
+    __slots__ = ("_first_lap", "_of_lap", "_work")
 
     def __init__(self, times_ns: Sequence[int], rates_bps: Sequence[int], period_ns: int | None = None,
                  repeat_from_ns: int = 0):
@@ -72,7 +72,8 @@ class PiecewiseConstant(Pieces[int]):
         self._work = [0]                        # that could have left before each piece
         for i, (begin, until) in enumerate(pairwise(self.times)):
             self._work.append(self._work[-1] + self.values[i] * (until - begin))
-        self._of_lap = self._work_in(end) - self._work_in(repeat_from_ns) if period_ns else 0
+        self._first_lap = self._work_in(end) if period_ns else 0                            # work until its end,
+        self._of_lap = self._first_lap - self._work_in(repeat_from_ns) if period_ns else 0     # and of each lap
 
     def _work_in(self, t_ns: int) -> int:
         """The work until a time of the first lap."""
@@ -96,14 +97,12 @@ class PiecewiseConstant(Pieces[int]):
                and self._work[-1] + self.values[-1] * (self.known_ns - self.times[-1]) < work):
             self._grow()
         shift = 0
-        if self.period_ns is not None:
-            most = self._work_in(self.repeat_from_ns + self.period_ns)
-            if work > most:
-                if not self._of_lap:
-                    return NEVER
-                laps = -((most - work) // self._of_lap)     # ceil
-                work -= laps * self._of_lap
-                shift = laps * self.period_ns
+        if self.period_ns is not None and work > self._first_lap:
+            if not self._of_lap:
+                return NEVER
+            laps = -((self._first_lap - work) // self._of_lap)      # ceil
+            work -= laps * self._of_lap
+            shift = laps * self.period_ns
         i = bisect_left(self._work, work) - 1
         if not self.values[i]:                              # the last one: the others are followed by more work
             return NEVER
