@@ -356,6 +356,8 @@ def test_no_more_workers_start_than_there_are_nodes_or_a_machine_bears(monkeypat
     nodes = len(engine.wire(scenario, *scenario.schemes[0]).plan.names)
     with pytest.raises(ScenarioError, match=r"--workers +1025 +expected at most 1,024"):
         engine.run(scenario, workers=1025, out=tmp_path)
+    with pytest.raises(ScenarioError, match=r"--workers +1025 +expected at most 1,024"), engine.pool_of(1025):
+        pass                                    # as a study asks for it
     monkeypatch.setattr(running, "Workers", Few)
     with contextlib.suppress(Exception):            # one worker for the set-ups of several
         engine.run(scenario, workers=100, out=tmp_path)

@@ -72,9 +72,7 @@ def wired(workers: AnyPool, wire_for: Callable[[int], list[Wiring]]) -> tuple[in
     """(what `pool_of` takes, runs wired for so many workers); None: a worker a core. No more than the largest run has
     nodes: the others would have nothing to do, and each takes a quarter of a second to start. Raises ScenarioError."""
     count = cores() if workers is None else workers
-    if isinstance(count, int) and count > MOST_WORKERS:
-        raise ScenarioError("command line", [Problem("--workers", str(count), (
-            f"expected at most {MOST_WORKERS:,} processes on one machine"))])
+    _require_bearable(count)
     size = max(1, count if isinstance(count, int) else count.workers)
     wirings = wire_for(size)
     nodes = max((len(one.plan.names) for one in wirings), default=size)
@@ -83,9 +81,17 @@ def wired(workers: AnyPool, wire_for: Callable[[int], list[Wiring]]) -> tuple[in
     return nodes if isinstance(count, int) else dataclasses.replace(count, workers=nodes), wire_for(nodes)
 
 
+def _require_bearable(workers: int | Cluster | Workers | Twin) -> None:
+    """Raises ScenarioError."""
+    if isinstance(workers, int) and workers > MOST_WORKERS:
+        raise ScenarioError("command line", [Problem("--workers", str(workers), (
+            f"expected at most {MOST_WORKERS:,} processes on one machine"))])
+
+
 @contextlib.contextmanager
 def pool_of(workers: int | Cluster | Workers | Twin, timeout_s: float = 30.0) -> Iterator[object]:
     """A pool to run on: the one given, which stays open, or one of that many workers (0: the in-process twin)."""
+    _require_bearable(workers)
     if workers == 0:
         with Twin() as twin:
             yield twin
