@@ -13,7 +13,7 @@ import importlib
 import inspect
 import pkgutil
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,11 @@ from emul.base import rows
 from emul.cli import main  # noqa: F401  (`main` brings all commands)
 from emul.cli.options import app
 from emul.learning import solver
-from emul.primitives import robust
+from emul.primitives import robust, selection
 from emul.record import summary, tables
 from emul.registry import attacks
 from emul.roles import Scheme
+from emul.scenario.params import scenario_keys
 from emul.scenario.schema import descriptions, parameters, schema, sections
 from emul.study import done
 from emul.study import tables as study_tables
@@ -98,11 +99,23 @@ def _rules() -> list[tuple[str, ...]]:
         for name, rule in robust.RULES.items())]
 
 
-def _parameters(cls: type) -> str:
+def _choices() -> list[tuple[str, ...]]:
+    """The rules that choose clients, without the parameters that all have."""
+    common = parameters(selection.Common)
+    return [("rule", "chosen clients", "parameters"), *(
+        (f"`{name}`", " ".join((inspect.getdoc(kind) or "").split()), _parameters(kind, common))
+        for name, kind in selection.KINDS.items())]
+
+
+def _parameters(cls: type, without: Collection[str] = ()) -> str:
     """The parameters of an attack or a rule with their defaults and comments."""
-    found = []
+    found, fields = [], scenario_keys(cls)
     for key, one in parameters(cls).items():
+        if key in without:
+            continue
         default = (_plain(one["default"]) or "none") if "default" in one else "needed"
+        if fields[key].name == f"{key}_s" and default != "none":
+            default += " s"
         found.append(f"`{key}` {default}" + (f" ({one['description']})" if "description" in one else ""))
     return "; ".join(found)
 
@@ -161,6 +174,7 @@ def write(docs: Path) -> None:
                                                  for keys, said in summary.KEYS.items())]})
     options = {f"emul-{command}.csv": _options(command) for command in ("sweep", "compare", "verify")}
     _save(docs / "studies", {**_columns({**study_tables.COLUMNS, "done": done.COLUMNS}), **options})
+    _save(docs / "schemes" / "selection", {"rules.csv": _choices()})
     _save(docs / "suite", {"emul-suite.csv": _options("suite")})
     _save(docs / "writing-a-scheme", {"fields.csv": [("field", "what it is"), *_fields()],
                                       "protocols.csv": [("protocol", "what it has"), *_protocols()]})

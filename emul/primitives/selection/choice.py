@@ -22,7 +22,8 @@ from emul.primitives.selection.rule import Asks, Common, Heard, Tells, drawn
 
 @dataclass(frozen=True)
 class PowerOfChoice(Common):
-    """`candidates`: d, at least as many as are chosen."""
+    """Of d candidates those with the largest loss; `rpow_d` asks nobody. Cho, Wang, Joshi, arXiv:2010.01243.
+    `candidates`: d, at least as many as are chosen."""
 
     candidates: int = 20
     loss: Literal["pow_d", "cpow_d", "rpow_d"] = "pow_d"

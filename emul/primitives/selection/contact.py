@@ -21,7 +21,9 @@ from emul.primitives.selection.rule import Common, Heard
 
 @dataclass(frozen=True)
 class FirstContact(Common):
-    """`training`: the time of a training, as the server takes it; None: the way back does not count."""
+    """Clients that the contact plan reaches first. Kim, Svoboda, Lane, arXiv:2511.14889. `training`: the time of a
+    training, the same for all clients: those come first whose update can be back first; None: the way back does not
+    count."""
 
     plan: ClassVar[bool] = True
 

@@ -27,16 +27,18 @@ from emul.primitives.selection.rule import Common, Heard, Tells, drawn
 
 @dataclass(frozen=True)
 class Oort(Common):
-    """Defaults are those of the paper, but for `step`, which is on the scale of the scenario."""
+    """An epsilon of unexplored clients; the others by utility, U(i) = |B_i| sqrt(mean of squared losses), raised with
+    the rounds since they were last chosen and cut by (T / D(i))^alpha where they take longer than T. Lai et al., OSDI
+    2021, Algorithm 1. Defaults are those of the paper, but for `step`, which is on the scale of the scenario."""
 
     tells: ClassVar[Tells] = "utility"
 
     step_s: float = 10.0                # Delta: T at first, and what the pacer adds to it
     window: int = 20                    # W, rounds between two looks of the pacer
     alpha: float = 2.0                  # penalty of those that take longer than T
-    explore: float = 0.9                # epsilon of the first round,
-    decay: float = 0.98                 # its factor from round to round,
-    explore_least: float = 0.2          # and what it does not fall below
+    explore: float = 0.9                # epsilon of the first round
+    decay: float = 0.98                 # the factor of epsilon from round to round
+    explore_least: float = 0.2          # the least epsilon
     cutoff: float = 0.95                # c
     clip: float = 0.95                  # quantile
     most: int | None = None             # times after which a client is chosen no more; None: no such limit

@@ -25,7 +25,8 @@ from emul.primitives.selection.rule import Common, Heard, Tells, drawn
 
 @dataclass(frozen=True)
 class Tifl(Common):
-    """`credits`: of each tier; None: without end."""
+    """Clients of one tier of similar latency; tiers of poor accuracy become likelier. Chai et al., HPDC 2020,
+    Algorithm 2. `credits`: of each tier; None: without end."""
 
     tiers: int = 5                      # m
     profile: int = 1                    # sync_rounds

@@ -17,7 +17,7 @@ from emul.primitives.selection.rule import Asks, Common, Heard, drawn
 
 @dataclass(frozen=True)
 class UniformSelection(Common):
-    """No parameters of its own."""
+    """Everybody with the same chance."""
 
 
 class UniformRule:
@@ -39,7 +39,7 @@ class UniformRule:
 
 @dataclass(frozen=True)
 class Available(Common):
-    """Clients are asked whether they are there; of those that answer in time some are chosen."""
+    """Of clients that are asked whether they are there, some that answer in time. Ours."""
 
     asks: ClassVar[Asks] = "presence"
 
