@@ -41,7 +41,6 @@ LAWS = {
     "walk": "{walk: {every: 25 ms, law: {normal: {mean: 2 Mbit/s, sigma: 1 Mbit/s}}, most: 3500 kbit/s}}"}
 LINKS = {
     "fifo": [], "maxmin": ["links[0].sharing=maxmin"],
-    "cell": ["media={air: {efficiency: 1}}", "links[0].medium=air"],
     "connections": ["links[0].sharing=connections", "links[0].transport={tcp: {}}"],
     "tcp_fifo": ["links[0].sharing=tcp_fifo", "links[0].transport={tcp: {buffer: 15 kB}}"],
     "pauses": ["links[0].outage={model: on_off, up: 90 ms, down: 30 ms, span: pause}"],
