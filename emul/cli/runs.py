@@ -33,7 +33,7 @@ from emul.cli.options import (
 
 if TYPE_CHECKING:
     from emul.engine import Result
-    from emul.engine.session import Beside
+    from emul.engine.session import Companion
     from emul.scenario import Scenario
 
 
@@ -80,7 +80,7 @@ def run(scenario: ScenarioFile,
               *["training=skip"] * no_training]
     plan = scenarios.load(scenario, sets=edited, seed=seed, plugins=plugin or ())
     keeping = engine.Keeping.chosen(store, keep_trainings, [] if what_if is None else [trainings_of(what_if)])
-    loggers: list[Beside] = []
+    loggers: list[Companion] = []
     if log:                             # nothing of it is imported unless it is asked for
         from emul.report.live.loggers import logger
 
@@ -88,7 +88,7 @@ def run(scenario: ScenarioFile,
     for unfinished in unfinished_like(out, plan):
         print(f"unfinished run of this scenario: emul resume {unfinished}", file=sys.stderr)
     results = engine.run(plan, scheme=scheme, workers=placed(on, workers), out=out, plugins=plugin or (), quiet=quiet,
-                         keeping=keeping, beside=loggers)
+                         keeping=keeping, companions=loggers)
     for warning in by_kind(w for r in results for w in r.warnings):
         print(f"warning: {warning}", file=sys.stderr)
     summaries = [r.summary for r in results if r.summary is not None]

@@ -11,7 +11,7 @@ from emul.base.errors import Problem, ScenarioError
 from emul.base.machine import cores
 from emul.engine.costs import load_costs, unequal
 from emul.engine.keeping import Command, Keeping, command_of
-from emul.engine.session import Beside, Result, Session, Watch
+from emul.engine.session import Companion, Result, Session, Watch
 from emul.engine.wiring import Wiring, wire
 from emul.learning import gpus
 from emul.scenario import Scenario, chosen
@@ -26,13 +26,13 @@ MOST_WORKERS = 1024                 # of one machine: each is a process of some 
 def run(scenario: Scenario, *, scheme: str | None = None, workers: AnyPool = None,
         out: Path = Path("runs"), plugins: Sequence[str] = (), quiet: bool = True,
         watch: Watch | None = None, keeping: Keeping | None = None, command: Command | None = None,
-        which: Sequence[int] | None = None, beside: Sequence[Beside] = ()) -> list[Result]:
+        which: Sequence[int] | None = None, companions: Sequence[Companion] = ()) -> list[Result]:
     """Run the schemes of a scenario, a directory each; one that fails does not stop the others.
 
     scheme: the label of the only one to run, or a name: all entries of that scheme.
     workers: a number of processes (0: none; None: one a core), a cluster, or an open pool. watch: told (round, virtual
     ns, newest accuracy) at the end of every round of a deciding node, in place of the progress line. keeping: where
-    trainings are kept. command, which: of one that is gone on with, and which of its schemes. beside: context
+    trainings are kept. command, which: of one that is gone on with, and which of its schemes. companions: context
     managers, entered with each run's directory while the run in it goes. Raises ScenarioError before anything runs if
     something is wrong with the files.
     """
@@ -53,7 +53,7 @@ def run(scenario: Scenario, *, scheme: str | None = None, workers: AnyPool = Non
                 # the text of a scenario with one scheme is there: that of thousands of rules takes seconds to write
                 text = command.scenario if len(schemes) == 1 else one.resolved()
                 session = Session(one, wiring, pool, keeping, quiet, watch)
-                results.append(session.start(out, dataclasses.replace(command, place=place), text, beside))
+                results.append(session.start(out, dataclasses.replace(command, place=place), text, companions))
                 if isinstance(count, int | Cluster) and results[-1].worker_died:
                     break
     uneven = tuple(unequal(costs.profile, sorted({charge for result in results for charge in result.charged})))

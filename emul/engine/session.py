@@ -46,7 +46,7 @@ from emul.workers.collections import KERNEL, ROLES, rare_collections, seldom
 from emul.workers.pool import Workers
 
 Watch = Callable[[int, int, float | None], None]            # (round, virtual ns, newest accuracy)
-Beside = Callable[[Path], contextlib.AbstractContextManager[None]]
+Companion = Callable[[Path], contextlib.AbstractContextManager[None]]       # of a run directory, such as a logger
 
 
 @dataclass(frozen=True)
@@ -108,13 +108,13 @@ class Session:
     quiet: bool = True
     watch: Watch | None = None
 
-    def start(self, out: Path, command: Command, text: str, beside: Sequence[Beside] = ()) -> Result:
-        """Run in a new directory below `out`. text: the scenario, resolved. beside: context managers, entered with that
-        directory while the run goes."""
+    def start(self, out: Path, command: Command, text: str, companions: Sequence[Companion] = ()) -> Result:
+        """Run in a new directory below `out`. text: the scenario, resolved. companions: are entered with that directory
+        while the run goes."""
         try:
             directory = rundir.create(out, self.scenario.name, self.wiring.label)
-            with contextlib.ExitStack() as stack:       # those beside see it end, and so are left after it
-                for enter in beside:
+            with contextlib.ExitStack() as stack:       # companions see it end, and so are left after it
+                for enter in companions:
                     stack.enter_context(enter(directory.path))
                 stack.enter_context(directory.claimed())
                 return self.run_in(directory, self._begun(directory, command, text))

@@ -26,7 +26,7 @@ from emul.record.payloads import KeptMessage, chosen, listed
 from emul.record.rundir import JOURNAL, SEAL, SUMMARY, check_seal, read_json
 from emul.record.side_tables import CONTACTS, POSITIONS, SAMPLES, TRAFFIC
 from emul.record.tables import (
-    BESIDE,
+    ACTIVITY_COLUMNS,
     COLUMNS,
     ENERGY,
     NULLABLE,
@@ -87,7 +87,8 @@ class OpenedRun:
     def computations(self) -> Computations:
         """All computations, from `computations`. Raises RecordError."""
         with fitting(self.path / "computations.parquet"):
-            return computations_from(self.table("computations", _of("computations"), BESIDE), len(self.header["names"]))
+            return computations_from(self.table("computations", _of("computations"), ACTIVITY_COLUMNS),
+                                     len(self.header["names"]))
 
     def rows(self, kinds: Collection[int]) -> Table:
         """The rows of these kinds from the journal, as columns. Raises RecordError."""

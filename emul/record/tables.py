@@ -134,7 +134,7 @@ COLUMNS: dict[str, dict[str, str]] = {
 }
 
 
-BESIDE = {                               # of computations, in a run with activities or several lanes
+ACTIVITY_COLUMNS = {                    # of computations, in a run with activities or several lanes
     "activity": "the number of the activity that computed; 0: the role itself",
     "lane": "the place of its lane among those of the scheme, from 0",
 }
@@ -210,14 +210,14 @@ def messages_of(table: Table) -> Messages:
 def computations_of(table: Table) -> Computations:
     """Each computation with what ended it: of its node's rows that can, the next in the journal. With activities: of
     the rows of the same activity."""
-    begun, beside = table[rows.COMPUTE], Beside(table)
+    begun, activities = table[rows.COMPUTE], RowActivities(table)
     enders = (rows.COMPUTED, rows.CRASH, rows.RESUME, rows.COMPUTE, rows.DONE)
     node, index, kind, time = (np.concatenate(parts) for parts in zip(
         *((table[k]["node"], table[k].index, np.full(len(table[k]), k), table[k]["time_ns"]) for k in enders),
         strict=True))
-    activity, lane = beside.whose(begun.index)
-    if len(beside) or len(table[rows.ACTIVITY]):
-        node, index, kind, time = _by_activity(table, beside, node, index, kind, time)
+    activity, lane = activities.whose(begun.index)
+    if len(activities) or len(table[rows.ACTIVITY]):
+        node, index, kind, time = _by_activity(table, activities, node, index, kind, time)
     order = np.lexsort((index, node))
     node, index, kind, time = node[order], index[order], kind[order], time[order]
     n = len(node)
@@ -234,7 +234,7 @@ def computations_of(table: Table) -> Computations:
                         activity[by_start], lane[by_start])
 
 
-class Beside:
+class RowActivities:
     """The activities and lanes of rows, where they are not the role itself and the first lane."""
 
     def __init__(self, table: Table):
@@ -254,10 +254,10 @@ class Beside:
         return np.where(at >= 0, self._activity[at], 0), np.where(at >= 0, self._lane[at], 0)
 
 
-def _by_activity(table: Table, beside: Beside, node: np.ndarray, index: np.ndarray, kind: np.ndarray,
+def _by_activity(table: Table, activities: RowActivities, node: np.ndarray, index: np.ndarray, kind: np.ndarray,
                  time: np.ndarray) -> tuple[np.ndarray, ...]:
     """The rows of nodes with one number for each (node, activity) in place of the node. A crash ends all activities."""
-    activity, _ = beside.whose(index)
+    activity, _ = activities.whose(index)
     done = table[rows.DONE]
     activity[kind == rows.DONE] = done["activity"]
     key = node << 32 | activity
@@ -456,7 +456,8 @@ def computations_from(table: pa.Table, nodes: int) -> Computations:
     label, labels = _coded(table["label"])
     return Computations(_nodes(table, "node", nodes), label, labels, *(_values(table, name) for name in (
         "round", "start_ns", "cost_ns", "end_ns", "work", "finished", "declared")), *(
-        _values(table, name) if name in table.column_names else np.zeros(len(table), np.int64) for name in BESIDE))
+        _values(table, name) if name in table.column_names else np.zeros(len(table), np.int64)
+        for name in ACTIVITY_COLUMNS))
 
 
 def _roles(nodes: np.ndarray, header: PlainMapping) -> pa.Array:

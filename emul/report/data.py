@@ -19,7 +19,7 @@ from emul.base.plain import PlainDict
 from emul.record import rundir
 from emul.record.columns import KeyIndex, Table, copy_keys
 from emul.record.load import OpenedRun, opened
-from emul.record.tables import LATE, LOST, REJECTED, TO_ENDED, Beside
+from emul.record.tables import LATE, LOST, REJECTED, TO_ENDED, RowActivities
 from emul.roles.events import WaitEnd
 
 KINDS = ("first", "retransmitted", "wasted", "lost")
@@ -233,8 +233,8 @@ def waits(run: RunData) -> Waits:
         strict=True))
     outcome = np.full(len(node), -1, np.int64)
     outcome[kind == R.RESUME] = run.events[R.RESUME]["outcome"]
-    if len(beside := Beside(run.events)):
-        own = beside.whose(index)[0] == 0
+    if len(activities := RowActivities(run.events)):
+        own = activities.whose(index)[0] == 0
         node, index, kind, time, outcome = node[own], index[own], kind[own], time[own], outcome[own]
     order = np.lexsort((index, node))
     node, kind, time, outcome = node[order], kind[order], time[order], outcome[order]

@@ -61,7 +61,7 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> dict[str, Noted]:
 
 
 def run(out: Path, *said: str) -> dict[str, Path]:
-    results = engine.run(loads(SCENARIO), workers=0, out=out, beside=[logger(one) for one in said])
+    results = engine.run(loads(SCENARIO), workers=0, out=out, companions=[logger(one) for one in said])
     assert [result.error for result in results] == [None, None]
     return {result.scheme: result.directory for result in results if result.directory is not None}
 

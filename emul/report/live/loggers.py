@@ -18,9 +18,6 @@ _EVERY_S = 1.0
 _SETTLE_S = 30.0                    # for what is still to be told once the run has ended
 _RECENT = 100                       # rounds of which values may still come
 
-Beside = Callable[[Path], AbstractContextManager[None]]         # of a run directory: while the run in it goes
-
-
 # kind -> the place of the run in a directory there, made from the text after `=` ("": where emul's or MLflow's own
 # settings say) under the name by which `emul export` writes it
 KINDS: dict[str, Callable[[Path, str, str], Curves]] = {
@@ -78,7 +75,7 @@ class Logging:
         print(f"warning: nothing more is logged: {type(error).__name__}: {error}", file=sys.stderr)     # noqa: T201
 
 
-def logger(said: str) -> Beside:
+def logger(said: str) -> Callable[[Path], AbstractContextManager[None]]:
     """The logger that `--log` names, such as `tensorboard` or `mlflow=sqlite:///runs.db`. Raises ExportError: no such
     kind, or its package is not installed."""
     kind, _, where = said.partition("=")
