@@ -108,6 +108,10 @@ class ProtocolViolation(SchemeError):
     """A peer sent what the protocol forbids. Raised by `accept`, it costs that peer its message; see `Node.gather`."""
 
 
+class RoundOver(BaseException):
+    """A quorum of the leaders has reached a later round. `with round_:` swallows it; no `except Exception` does."""
+
+
 class RoleError(SchemeError):
     """A role broke a rule of the trampoline; the text names its file and line."""
 

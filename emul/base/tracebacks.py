@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 import sysconfig
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 
 from emul.base.errors import EmulError
 
@@ -15,6 +16,18 @@ WHOLE = "EMUL_TRACEBACK"        # environment variable, which workers inherit: n
 _MOST = 20_000                   # characters of a text; a traceback of fifty frames has a third
 _EMUL = f"{Path(__file__).parents[1]}{os.sep}"
 _PYTHON = f"{sysconfig.get_paths()['stdlib']}{os.sep}"
+_places: dict[tuple[CodeType, int], str] = {}
+
+
+def caller(depth: int) -> str:
+    """file:line, `depth` frames up: where a role waits."""
+    # A role waits at few lines of its file, and very often, so each place is written once.
+    frame = sys._getframe(depth + 1)
+    key = (frame.f_code, frame.f_lineno)
+    place = _places.get(key)
+    if place is None:
+        place = _places[key] = f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
+    return place
 
 
 def writable(text: str) -> str:

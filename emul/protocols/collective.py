@@ -34,7 +34,7 @@ from emul.primitives.compress import Codec
 from emul.primitives.compress.codec import sendable
 from emul.protocols import updates
 from emul.roles import Message, Node, Octets, Vector, World
-from emul.roles.waits import Accept
+from emul.roles.node import Accept
 
 M = TypeVar("M", bound=Message)
 

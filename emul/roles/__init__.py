@@ -3,13 +3,13 @@
     from emul.roles import Message, Node, Vector, weighted_mean
 """
 
+from emul.base.errors import RoundOver
 from emul.message.wire import Declared, Holds, Matrix, Message, OctetRows, Octets, Vector, Words
 from emul.primitives.means import weighted_mean
 from emul.roles import checks
 from emul.roles.analysis import Analysis, Realised, Setting
-from emul.roles.node import Node, Received
+from emul.roles.node import Node, Received, Round
 from emul.roles.scheme import Scheme, Variant
-from emul.roles.waits import Round, RoundOver
 from emul.roles.world import Contact, World
 
 __all__ = ["Analysis", "Contact", "Declared", "Holds", "Matrix", "Message", "Node", "OctetRows", "Octets", "Realised",

@@ -14,13 +14,13 @@ of the main coroutine, the end of its round.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
 from types import CoroutineType
-from typing import Any, Generic, Protocol, TypeAlias
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
-from emul.base.errors import Cancelled, RoleError
-from emul.base.tracebacks import named
+from emul.base.errors import Cancelled, RoleError, RoundOver
+from emul.base.tracebacks import caller, named
 from emul.roles.events import (
     CANCELLED,
     PARKED,
@@ -31,10 +31,12 @@ from emul.roles.events import (
     EndActivity,
     Ready,
     RoleEvent,
+    Suspension,
     Wait,
 )
 from emul.roles.job import Job
-from emul.roles.waits import Await, R, RoundOver, caller
+
+R = TypeVar("R")
 
 
 class ActivityDesk(Protocol):
@@ -69,7 +71,7 @@ class Activity(Generic[R]):
         self.waiters: list[AnyActivity] = []      # that await it
         self.parked: list[AnyActivity] | None = None      # the list that it stands in while it is parked
 
-    def __await__(self) -> Generator[Await[None], object, R]:
+    def __await__(self) -> Generator[Suspension, RoleEvent | None, R]:
         if not self.ended:
             place = caller(1)
             self._among.desk.unawaited.append(place)
@@ -83,17 +85,17 @@ class Activity(Generic[R]):
 AnyActivity: TypeAlias = Activity[Any]
 
 
-class InTurn(Await[R]):
+class InTurn(Generic[R]):
     """A computation of a role with activities: it begins once no other one is on its lane."""
 
     __slots__ = ("_among", "_begin", "_lane", "_place")
 
-    def __init__(self, among: Activities, lane: int, place: str, begin: Callable[[], Await[R]]):
+    def __init__(self, among: Activities, lane: int, place: str, begin: Callable[[], Awaitable[R]]):
         self._among, self._lane, self._place, self._begin = among, lane, place, begin
 
-    def __await__(self) -> Generator[Await[R], object, R]:
+    def __await__(self) -> Generator[Suspension, RoleEvent | None, R]:
         if self._among.busy(self._lane):
-            yield from self._among.park(self._among.queue(self._lane), self._place)    # type: ignore[misc]
+            yield from self._among.park(self._among.queue(self._lane), self._place)
         # Now and not before: cost and number of a computation are those of its beginning, as a record has them.
         return (yield from self._begin().__await__())
 
@@ -131,7 +133,7 @@ class Activities:
                 return activity, event
         return None
 
-    def suspended(self, awaiting: Await[object]) -> None:
+    def suspended(self, awaiting: Suspension) -> None:
         """The one that runs waits for `awaiting`: its action goes to the kernel."""
         action = awaiting.action
         if isinstance(action, Compute):
@@ -214,11 +216,13 @@ class Activities:
 
     # --- parked ---------------------------------------------------------------------------------------------------
 
-    def park(self, queue: list[AnyActivity], place: str) -> Generator[Await[None], object, None]:
+    def park(self, queue: list[AnyActivity], place: str) -> Generator[Suspension, RoleEvent | None, None]:
         """The one that runs waits in `queue`, until it is let go on. Raises RoundOver."""
         self.running.parked = queue
         queue.append(self.running)
-        yield from Await(Wait([], [], 1, PARKED, place), _let_go).__await__()
+        event = yield Suspension(Wait([], [], 1, PARKED, place))
+        if event is not None:                       # the kernel ends a wait of this kind for one reason only
+            raise RoundOver
 
     def busy(self, lane: int) -> bool:
         """True if the lane is taken by another than the one that runs."""
@@ -243,8 +247,3 @@ class Activities:
                 self._go_on(self._holders[lane])
             else:
                 del self._holders[lane]
-
-
-def _let_go(event: RoleEvent | None) -> None:
-    if event is not None:                           # the kernel ends a wait of this kind for one reason only
-        raise RoundOver

@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 
 from emul.base.errors import NotSendable, RoleError, WireError
+from emul.base.tracebacks import caller
 from emul.message.verdicts import judge
 from emul.message.wire import Encoded, Message, Vector, encode, encode_each
 from emul.roles.activities import Activities
 from emul.roles.costs import Costs
 from emul.roles.events import Action, Ready
 from emul.roles.job import Job
-from emul.roles.waits import REASON, caller
 
+REASON = 200                        # characters of a reason that are kept
 LANE = "compute"                    # the lane of all computations, unless a scheme declares others
 
 Evaluate = Callable[[Vector], Mapping[str, float]]      # of reported parameters, off the clock

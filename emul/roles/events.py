@@ -253,6 +253,15 @@ Action: TypeAlias = (Send | SendEach | Wait | NextRound | LeaveRound | Abstain |
                      | BeginActivity | EndActivity | AwaitSent)
 
 
+class Suspension:
+    """The one thing that a role may yield: it waits for the answer to an action."""
+
+    __slots__ = ("action",)
+
+    def __init__(self, action: Action):
+        self.action = action
+
+
 class Reply(Struct, array_like=True, gc=False):
     """All actions of one activation, in order."""
 

@@ -8,26 +8,29 @@ that answers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from time import perf_counter_ns
-from types import CoroutineType
-from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
+from types import CoroutineType, TracebackType
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, TypeVarTuple
 
 import numpy as np
 
-from emul.base.errors import NothingToReceive, RoleError, TimedOut
+from emul.base.errors import NothingToReceive, ProtocolFailure, ProtocolViolation, RoleError, RoundOver, TimedOut
 from emul.base.streams import generator
+from emul.base.tracebacks import caller, named
 from emul.base.units import LARGEST
 from emul.learning.declared import declared
-from emul.message.wire import Message, Vector, kind_of
+from emul.message.wire import TAG, Message, Vector, kind_of
 from emul.roles.activities import Activities, Activity, InTurn
-from emul.roles.desk import Desk, Evaluate
+from emul.roles.desk import REASON, Desk, Evaluate
 from emul.roles.events import (
     NO_DEADLINE,
     Abstain,
+    Action,
     AwaitSent,
     Compute,
     Computed,
+    Entered,
     LeaveRound,
     NextRound,
     Ready,
@@ -36,19 +39,114 @@ from emul.roles.events import (
     RoleEvent,
     Send,
     SendEach,
+    Suspension,
     Wait,
     WaitEnd,
 )
 from emul.roles.job import Job
-from emul.roles.waits import Accept, Await, Guard, M, R, Round, RoundOver, Rounds, caller, names_of
 from emul.roles.world import Contact, World
 
 if TYPE_CHECKING:
     from emul.learning.node_task import NodeTask
 
+M = TypeVar("M", bound=Message)
+R = TypeVar("R")
 S = TypeVar("S")
 Ts = TypeVarTuple("Ts")
+Accept = Callable[[M], None]                            # of what came; raises ProtocolViolation
 Received = Mapping[type[Message], Any]                  # for `Scheme.honest`: of each type the newest in a round
+
+
+class Await(Suspension, Generic[R]):
+    """One suspension: the action that goes out, and how the answering event becomes a value, or is refused."""
+
+    # A message that the role refuses is answered with a `Reject` in place of going on: only the kernel knows who else
+    # may still send and until when, so it takes the same wait up again
+    # (`test_accept_refuses_one_and_the_others_are_there`).
+
+    __slots__ = ("finish",)
+
+    def __init__(self, action: Action, finish: Callable[[RoleEvent], R | Reject]):
+        super().__init__(action)
+        self.finish = finish
+
+    def __await__(self) -> Generator[Suspension, RoleEvent, R]:
+        while True:
+            found = self.finish((yield self))
+            if found.__class__ is not Reject:
+                return found                    # type: ignore[return-value]
+            self.action = found
+
+
+class Guard(Generic[M]):
+    """Collects the messages that `accept` lets through over all parts of one wait, and answers with a `Reject` for the
+    others."""
+
+    def __init__(self, received: Callable[[RoleEvent], list[M]], accept: Accept[M]):
+        self._received, self._accept = received, accept
+        self._accepted: list[M] = []
+
+    def __call__(self, event: RoleEvent) -> list[M] | Reject:
+        refused = Reject([], [])
+        for message in self._received(event):
+            try:
+                self._accept(message)
+            except ProtocolViolation as e:
+                refused.sources.append(message.sender)
+                refused.reasons.append(str(e)[:REASON])
+            else:
+                self._accepted.append(message)
+        return refused if refused.sources else self._accepted
+
+
+class Round(int):
+    """The number of a round, and the block `with round_:` in which the node is in it."""
+
+    _leave: Callable[[int, str], None]      # the node's: this round is over, and why, if early
+    _closed = False
+
+    def __enter__(self) -> Round:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> bool:
+        self._closed = True
+        why = ""
+        if isinstance(error, RoundOver):
+            why = "a later round has begun"
+        elif isinstance(error, ProtocolFailure):
+            why = named(error)
+        elif error is not None:
+            return False
+        self._leave(int(self), why)
+        return error is not None
+
+
+class Rounds:
+    """`async for round_ in node.rounds(): with round_: ...`"""
+
+    def __init__(self, action: NextRound, enter: Callable[[int], Round]):
+        self._action, self._enter = action, enter
+        self._last: Round | None = None
+
+    def __aiter__(self) -> Rounds:
+        return self
+
+    async def __anext__(self) -> Round:
+        if self._last is not None and not self._last._closed:
+            # an exception in the body of `async for` never reaches the iterator, so the body has to tell us
+            raise RoleError(f"{self._action.where}: the body of `async for round_ in node.rounds()` "
+                            "must be inside `with round_:`")
+        number = await Await(self._action, _entered)
+        if number == 0:
+            raise StopAsyncIteration
+        self._last = self._enter(number)
+        return self._last
+
+
+def _entered(event: RoleEvent) -> int:
+    assert isinstance(event, Entered)
+    return event.round
 
 
 class Node:
@@ -293,7 +391,7 @@ class Node:
         """Say that no message of `kinds` goes to `targets` in this round, so that nobody waits for it. tag: of those
         that are tagged."""
         to = [targets] if isinstance(targets, int) else list(targets)
-        self._desk.actions.append(Abstain(to, names_of(kinds, tag, 1), self.round if self._in_round else 0))
+        self._desk.actions.append(Abstain(to, _names_of(kinds, tag, 1), self.round if self._in_round else 0))
 
     def report(self, parameters: Vector | None = None, *, evaluate: Evaluate | None = None,
                **values: float | str | bool | None) -> None:
@@ -473,7 +571,7 @@ class Node:
         return Await(AwaitSent(target, place), self._slept)
 
     def compute(self, label: str, fn: Callable[[*Ts], R], *args: *Ts, work: float = 0.0,
-                cost_s: float | None = None, volatile: bool = False, lane: str | None = None) -> Await[R]:
+                cost_s: float | None = None, volatile: bool = False, lane: str | None = None) -> Awaitable[R]:
         """Really run `fn(*args)` and charge its cost to this node's clock; the value of `fn`, or what it raises.
 
         `label` names the computation in profiles and tables; `work` is its size in a unit of the scheme's choice.
@@ -602,7 +700,7 @@ class Node:
     def _wait(self, kinds: tuple[type[Message], ...], sources: list[int] | None, need: int, timeout_s: float | None,
               finish: Callable[[Any], R | Reject], accept: Any = None, tag: int | None = None) -> Await[R]:
         deadline = NO_DEADLINE if timeout_s is None else min(self.now_ns + max(0, round(timeout_s * 1e9)), LARGEST)
-        names = names_of(kinds, tag, 2)
+        names = _names_of(kinds, tag, 2)
         place = caller(2)
         self._desk.unawaited.append(place)
         return Await(Wait(names, sources, need, deadline, place, accept is not None), finish)
@@ -640,3 +738,22 @@ class Node:
 
 def _sender(message: Message) -> int:
     return message.sender
+
+
+_names: dict[tuple[type[Message], ...], list[str]] = {}         # types without tags -> their names, for waits
+
+
+def _names_of(types: tuple[type[Message], ...], tag: int | None, depth: int) -> list[str]:
+    """The kinds of messages of these types; the role is `depth` frames above the caller. Raises RoleError."""
+    found = _names.get(types) if tag is None else None
+    if found is not None:                       # as a rule: of types that have been asked for before
+        return found
+    tagged = [kind.__name__ for kind in types if kind.tagged]
+    if tag is None:
+        if tagged:
+            raise RoleError(f"{caller(depth + 1)}: {tagged[0]} is tagged: say which with tag=")
+        return _names.setdefault(types, [kind.__name__ for kind in types])
+    if not tagged:
+        raise RoleError(f"{caller(depth + 1)}: tag={tag} of a type without tags: a tagged one is declared as "
+                        "class ...(Message, tagged=True)")
+    return [f"{kind.__name__}{TAG}{tag}" if kind.tagged else kind.__name__ for kind in types]

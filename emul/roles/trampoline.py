@@ -12,13 +12,12 @@ from time import perf_counter_ns
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
-from emul.base.errors import NotRecorded, ProtocolFailure, RoleError
+from emul.base.errors import NotRecorded, ProtocolFailure, RoleError, RoundOver
 from emul.base.tracebacks import named, traceback_of
 from emul.roles.desk import Desk, keep_nothing
-from emul.roles.events import Action, Finish, NextRound, Reply, RoleEvent
+from emul.roles.events import Action, Finish, NextRound, Reply, RoleEvent, Suspension
 from emul.roles.job import meter
 from emul.roles.node import Node
-from emul.roles.waits import Await, RoundOver
 
 if TYPE_CHECKING:
     from emul.roles.activities import Activities, AnyActivity
@@ -36,7 +35,7 @@ class Role:
         self.desk = desk
         self.function = function
         self.ended = False
-        self._awaiting: Await[object] | None = None
+        self._awaiting: Suspension | None = None
         coroutine = function(node, params)
         if not isinstance(coroutine, CoroutineType):
             raise RoleError(f"role {node.role!r} is no coroutine function: write `async def {node.role}(node, p)`")
@@ -76,7 +75,7 @@ class Role:
             return self._end("its round was over, outside of `with round_:`")
         except Exception as e:
             return e
-        if not isinstance(awaiting, Await):
+        if not isinstance(awaiting, Suspension):
             return _not_awaitable(self._coroutine, awaiting)
         # A wait that nobody awaits would never reach the kernel: the role would go on as if all had come. Each wait
         # leaves its place when it is asked for, so more places than suspensions tell of one that was forgotten
@@ -116,7 +115,7 @@ class Role:
                 return e
             activities.failed(activity, e)
             return None
-        if not isinstance(awaiting, Await):
+        if not isinstance(awaiting, Suspension):
             return _not_awaitable(activity.coroutine, awaiting)
         if isinstance(awaiting.action, NextRound):
             return RoleError(f"{awaiting.action.where}: {activity.label} asks for rounds: only the role itself can, no "
