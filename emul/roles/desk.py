@@ -18,13 +18,13 @@ from emul.message.verdicts import judge
 from emul.message.wire import Encoded, Message, Vector, encode, encode_each
 from emul.roles.activities import Activities
 from emul.roles.costs import Costs
+from emul.roles.evaluation import Evaluate
 from emul.roles.events import Action, Ready
 from emul.roles.job import Job
 
 REASON = 200                        # characters of a reason that are kept
 LANE = "compute"                    # the lane of all computations, unless a scheme declares others
 
-Evaluate = Callable[[Vector], Mapping[str, float]]      # of reported parameters, off the clock
 # source, message, number of the first copy, targets -> its frames, if they travel with the action
 Keep = Callable[[int, Encoded, int, list[int]], list[bytes] | None]
 Observe = Callable[[int, int, Vector, Evaluate | None], str]            # node, round, parameters, how -> their digest

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 from emul.message.wire import Vector
 
-Evaluate = Callable[[Vector], dict[str, float]]         # off the clock
+Evaluate = Callable[[Vector], Mapping[str, float]]      # of reported parameters, off the clock
 
 AccuracyOf = Literal["global", "peer", "personal", "cluster", "app"]
 """The kinds of a scheme's `accuracy`. Under `evaluation: {scope: per_client}` two of them are others, see `kind_of`."""

@@ -22,7 +22,8 @@ from emul.base.units import LARGEST
 from emul.learning.declared import declared
 from emul.message.wire import TAG, Message, Vector, kind_of
 from emul.roles.activities import Activities, Activity, InTurn
-from emul.roles.desk import REASON, Desk, Evaluate
+from emul.roles.desk import REASON, Desk
+from emul.roles.evaluation import Evaluate
 from emul.roles.events import (
     NO_DEADLINE,
     Abstain,

@@ -39,7 +39,7 @@ SEEDS = (0, 1, 2)
 _VERSIONED = re.compile(r"suite(\d+)-(.+)")
 _DIGEST_BYTES = 8
 
-Entry = dict[str, Any]              # of `schemes`, as a scenario writes it: name, label, parameters
+SuiteEntry = dict[str, Any]              # of `schemes`, as a scenario writes it: name, label, parameters
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class SuiteOutcome:
     badge: str
 
 
-def suite(where: Where, *, schemes: Sequence[str | Mapping[str, Any]] = (), more: Sequence[Entry] = (),
+def suite(where: Where, *, schemes: Sequence[str | Mapping[str, Any]] = (), more: Sequence[SuiteEntry] = (),
           networks: Sequence[str] = (), task: str = TASK, seeds: Sequence[int] | None = None,
           baseline: str | None = None, target: float | None = None, sets: Sequence[Edit] = (),
           out: Path | None = None, done: Path | None = None, shard: Shard | None = None,
@@ -174,18 +174,18 @@ def _task(suite: Suite, said: str) -> tuple[list[Edit], float | None, str]:
     return edits, found.stop.accuracy, file.stem
 
 
-def entries(suite: Suite, wanted: Sequence[str | Mapping[str, Any]], more: Sequence[Entry] = (),
-            plugins: Sequence[str] = ()) -> dict[str, dict[str, Entry]]:
+def entries(suite: Suite, wanted: Sequence[str | Mapping[str, Any]], more: Sequence[SuiteEntry] = (),
+            plugins: Sequence[str] = ()) -> dict[str, dict[str, SuiteEntry]]:
     """label -> {network: its entry}, "" for networks that do not say it. Raises UnknownScheme, ScenarioError."""
     own = {name: {_label(entry): entry for entry in _entries_of(file)} for name, file in suite.networks.items()}
-    along: dict[str, dict[str, Entry]] = {}
+    along: dict[str, dict[str, SuiteEntry]] = {}
     for network, found in own.items():
         for label, entry in found.items():
             along.setdefault(label, {"": entry})[network] = entry
     every: list[str | Mapping[str, Any]] = []
     for one in wanted:
         every += registry.known(plugins) if one == EVERY else [one]
-    chosen: dict[str, dict[str, Entry]] = {}
+    chosen: dict[str, dict[str, SuiteEntry]] = {}
     for one in every:
         if not isinstance(one, str):
             given = [dict(one)]
@@ -206,15 +206,15 @@ def entries(suite: Suite, wanted: Sequence[str | Mapping[str, Any]], more: Seque
     return chosen
 
 
-def _entries_of(file: Path) -> list[Entry]:
+def _entries_of(file: Path) -> list[SuiteEntry]:
     return [{"name": name, **entry} for name, entry in scenario.load(file, check=False).schemes]
 
 
-def _label(entry: Entry) -> str:
+def _label(entry: SuiteEntry) -> str:
     return label_of(entry["name"], {key: value for key, value in entry.items() if key != "name"})
 
 
-def _planned(networks: Mapping[str, Path], wanted: Mapping[str, Mapping[str, Entry]], seeds: Sequence[int],
+def _planned(networks: Mapping[str, Path], wanted: Mapping[str, Mapping[str, SuiteEntry]], seeds: Sequence[int],
              edits: Sequence[Edit], plugins: Sequence[str]) -> tuple[list[Cell], list[RefusedScheme]]:
     """The cells, and which scheme cannot run on which network, and why. Raises the first reason if none can run.
 
@@ -246,7 +246,7 @@ def patience_of(file: Path) -> str:
     return str(_entries_of(file)[0].get("deadline", "none"))
 
 
-def patient(entry: Entry, patience: str, plugins: Sequence[str]) -> Entry:
+def patient(entry: SuiteEntry, patience: str, plugins: Sequence[str]) -> SuiteEntry:
     """The entry with this value for each timeout of the scheme that it does not give.
 
     A parameter that has no default has the value of the scheme's example.

@@ -63,7 +63,7 @@ COLUMNS = {
     },
 }
 
-Values = dict[tuple[str, str, str], dict[int, float]]       # (metric, network, scheme) -> seed -> value
+SuiteValues = dict[tuple[str, str, str], dict[int, float]]       # (metric, network, scheme) -> seed -> value
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class SuiteResults:
     seeds: list[int]
     baseline: str
     target: dict[str, float | None]             # by network
-    values: Values
+    values: SuiteValues
     ended: dict[tuple[str, str], list[int]]
     accuracy_of: dict[str, str]                 # scheme -> one of `emul.roles.evaluation.KINDS`, if it has accuracies
     knowing: dict[tuple[str, str], int]
@@ -134,7 +134,7 @@ def measured(path: Path, study: StudyOutcome, networks: Sequence[str], schemes: 
              target: float | None, baseline: str, refused: Sequence[RefusedScheme],
              lossless: Collection[str]) -> SuiteResults:
     """Read the runs of a suite. target: None: by network and kind, 95 % of the lowest median final accuracy."""
-    values: Values = {}
+    values: SuiteValues = {}
     ended: dict[tuple[str, str], list[int]] = {}
     knowing: Counter[tuple[str, str]] = Counter()
     seen: list[pd.DataFrame] = []

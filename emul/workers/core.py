@@ -25,7 +25,8 @@ from emul.base.errors import RoleError, other_beginning
 from emul.base.kept import digest_of
 from emul.message.wire import Encoded, Message, Vector, decode, flat
 from emul.registry import schemes
-from emul.roles.desk import Desk, Evaluate, Memory
+from emul.roles.desk import Desk, Memory
+from emul.roles.evaluation import Evaluate
 from emul.roles.events import (
     CANCELLED,
     Close,

@@ -11,8 +11,7 @@ import numpy as np
 
 from emul.base.errors import RoleError
 from emul.message.wire import Vector
-from emul.roles.desk import Evaluate
-from emul.roles.evaluation import ASKED, of_all, trained_and_received
+from emul.roles.evaluation import ASKED, Evaluate, of_all, trained_and_received
 from emul.roles.events import Observation
 from emul.workers.attacking import Attacking
 
