@@ -30,7 +30,6 @@ from benchmarks import document
 from benchmarks.common import ROOT
 from benchmarks.document import replaced
 from benchmarks.finished import again, curve, markdown, swept
-from benchmarks.tcp_formulas import pftk_bps
 from emul.study.done import AGAIN
 
 # --- closed forms -----------------------------------------------------------------------------------------------------
@@ -194,7 +193,6 @@ PANELS = {                              # name -> (size, latency of a link in ms
 class Trouble:
     """Trouble in the network of a timed run, beside its bandwidth."""
 
-    most_mbps: float = math.inf         # that an uplink has
     nodes: str = ""                     # of the workers
     faults: str = ""
     slow: bool = False                  # one uplink has a tenth of the bandwidth
@@ -217,12 +215,6 @@ SURVIVE_10 = {"sparseloco_10": ("sparseloco", 10, 3 / 136), "noloco_10": ("noloc
 FEWER = (200, 1000, 5000, 10_000)       # uplinks with churn, whose runs take longer
 
 
-def _lost(share: float) -> Trouble:
-    """An uplink that loses so many packets is no faster than the formula of Padhye et al. says of a connection of TCP,
-    with round trips over it of 10 ms."""
-    return Trouble(most_mbps=pftk_bps(10_000_000, share) / 1e6, labels=STEADY)
-
-
 def _churn(scale: str) -> Trouble:
     """Times up of a Weibull law of shape 0.5, whose mean is twice its scale; absences of 10 minutes on average."""
     return Trouble(faults=f'[{{churn: {{match: "client*", up: {{weibull: {{shape: 0.5, scale: {scale}}}}}, '
@@ -232,7 +224,6 @@ def _churn(scale: str) -> Trouble:
 
 TROUBLES = {
     "one uplink a tenth": Trouble(slow=True, labels=("async_10",)),         # the rows `time` have the others
-    "packets lost, 0.01 %": _lost(0.0001), "packets lost, 1 %": _lost(0.01),
     "steps vary, sigma 0.3": Trouble(nodes=", jitter: 0.3", labels=STEADY),
     "nobody leaves": Trouble(labels=tuple(SURVIVORS), survives=True, uplinks=FEWER),
     "churn, 4 h": _churn("2 h"), "churn, 1 h": _churn("30 min"),
@@ -299,10 +290,6 @@ def troubled(label: str, name: str, mbps: int) -> list[str]:
     rounds = ROUNDS.get(label, TIMED * CLIENTS if label.startswith("async") else TIMED)
     edits[0] = f"schemes=[{{{entry}, label: {label}}}]"
     edits[1] = "stop={virtual_time: 24 h}" if trouble.day else f"stop={{rounds: {rounds}}}"
-    if trouble.most_mbps < mbps:
-        of = next(i for i, edit in enumerate(edits) if edit.startswith("links="))
-        edits[of] = edits[of].removesuffix("]") + (
-            f', {{match: "client*->server", bandwidth: {trouble.most_mbps:.4g} Mbit/s}}]')
     edits = [edit.replace("}]", f"{trouble.nodes}}}]") if edit.startswith("nodes=") else edit for edit in edits]
     return edits + ([f"faults={trouble.faults}"] if trouble.faults else [])
 

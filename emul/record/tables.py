@@ -117,7 +117,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "cpu_ns": "CPU time that it took on this machine.",
     },
     "network": {                        # draws of links: a run can be made on them again, see emul.network.realisation
-        "source": "The beginning of the link; of half duplex the first of both names. Of `compute_ns`: the node.",
+        "source": "The beginning of the link. Of `compute_ns`: the node.",
         "destination": "Its end. Of `compute_ns`: the label.",
         "what": "The kind of the row: `lost`, `first_lost_packet`, `lost_packet`, `draw`, `up`, `latency_ns`, "
                 "`rate_bps`, `background_bps`, `arrival_bytes`, `greedy_flows`, `compute_ns`, `fault_...`.",
