@@ -19,7 +19,7 @@ from emul import engine
 from emul.base import rows as R
 from emul.record.journal import read
 from emul.record.rundir import JOURNAL
-from emul.record.tables import BESIDE
+from emul.record.tables import ACTIVITY_COLUMNS
 from emul.report import write
 from emul.scenario import Scenario, loads
 from emul.testing import check_scheme, drive
@@ -106,7 +106,7 @@ def test_tables_report_and_explain_know_activities_and_lanes(scenario: Scenario,
     result, = engine.run(scenario, workers=0, out=tmp_path / "runs", plugins=PLUGINS)
     assert result.directory is not None
     frame = emul.load_run(result.directory).computations
-    assert set(BESIDE) <= set(frame.columns)
+    assert set(ACTIVITY_COLUMNS) <= set(frame.columns)
     assert dict(frame.groupby("label")["lane"].first()) == {"train": 0, "average": 1}
     both = frame[frame["node"] == 0].sort_values("start_ns")
     assert (both["start_ns"].to_numpy()[1:] < both["end_ns"].to_numpy()[:-1]).any()     # they overlap
