@@ -20,7 +20,7 @@ class Holding(Twin):
         self._collect(core)
         while core.awaited and node not in self._replies:
             while core.awaited:
-                core.work(held=True)
+                core.work(settle=False)
                 assert not core.replies
                 assert not core.idle
             core.settle()
