@@ -17,7 +17,7 @@ from emul.primitives.privacy import ldp
 from emul.protocols.rounds import Model
 from emul.record.progress import table
 from emul.registry import schemes
-from emul.report import build
+from emul.report import cards
 from emul.roles import Realised, Setting
 from emul.scenario import loads
 from emul.schemes import dp_fedavg
@@ -119,7 +119,7 @@ def test_the_total_over_the_run_stands_beside_that_of_a_round_wherever_privacy_i
         assert gaussian_delta(eps, mu * math.sqrt(rounds)) == pytest.approx(1e-5, rel=1e-6)
     assert "epsilon in total" in table([run.summary]).splitlines()[0]
     assert ["epsilon in total, delta 1e-05", f"server unbounded, client {said['epsilon_in_total']['client']:.3g}"] in [
-        list(card) for card in build._figures_of(run.summary)]
+        list(card) for card in cards.of_run(run.summary, 1)]
 
 
 def test_bad_parameters_are_refused_when_the_scenario_is_read() -> None:
