@@ -101,7 +101,8 @@ def apart(text: str) -> list[str]:
 
 
 def save(page: Path, text: str, most_words: int = MOST_WORDS) -> None:
-    """Write the text of a page. Tables of its blocks with more words go into files of their own."""
+    """Write the text of a page. Tables of its blocks with more words go into files of their own. One beside the blocks
+    that stands apart now stays there."""
     files: dict[str, str] = {}
 
     def put(name: str, found: re.Match[str]) -> str:
@@ -115,6 +116,11 @@ def save(page: Path, text: str, most_words: int = MOST_WORDS) -> None:
 
     for name, content in blocks(text).items():
         text = replaced(text, name, _TABLE.sub(partial(put, name), content))
+    beside = page.read_text(encoding="utf-8") if page.exists() else ""
+    for name in blocks(beside):
+        beside = replaced(beside, name, "")
+    for link in _APART.finditer(beside):
+        text = text.replace(_markdown((page.parent / link[1]).read_text(encoding="utf-8")), link[0])
     folder = page.with_suffix("")
     if files:
         folder.mkdir(exist_ok=True)

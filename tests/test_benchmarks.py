@@ -137,6 +137,11 @@ def test_a_long_table_stands_apart_and_is_read_where_it_was(tmp_path: Path) -> N
     assert document.read(page) == text
     document.save(page, document.read(page), most_words=200)
     assert page.read_text() == text
+    (tmp_path / "page" / "own.csv").write_text("a\n1\n")
+    page.write_text("Before.\n\n[Table of 1 rows](page/own.csv)\n\n" + text)
+    assert "| 1 |" in document.read(page)
+    document.save(page, document.read(page), most_words=200)
+    assert page.read_text() == "Before.\n\n[Table of 1 rows](page/own.csv)\n\n" + text
 
 
 def test_a_load_above_half_a_core_is_called_busy() -> None:
