@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from benchmarks import atlas, document
 from emul.scenario import load
 from emul.study.suite import Suite
 from emul.study.suite_tables import RefusedScheme
+from emul.study.verify import cell_of
 
 NETWORKS = list(Suite.of().networks)
 
@@ -41,6 +43,14 @@ def test_the_rows_are_runs_of_networks_of_this_suite(found: pd.DataFrame) -> Non
     assert not found.duplicated(["network", "change", "scheme", "seed"]).any()
     labels = {*atlas.asked(), "over_selection", "qsgd"}
     assert set(found["scheme"]) <= labels
+
+
+@pytest.mark.parametrize("table", [atlas.DATA, atlas.ATTACKED], ids=lambda path: path.stem)
+def test_a_row_of_each_network_can_be_made_again_from_its_scenario(table: Path) -> None:
+    with table.open(newline="", encoding="utf-8") as lines:
+        first = {row["file"]: row for row in csv.DictReader(lines)}
+    for row in first.values():
+        assert cell_of(table, row).scheme == row["scheme"]          # raises StudyError where its key is another one
 
 
 def rows(*runs: tuple[str, str, list[float]], **more: Any) -> pd.DataFrame:
