@@ -176,6 +176,12 @@ def test_a_looped_trace_of_losses_lasts_for_each_of_its_values(tmp_path, text):
         scenario.loads(SMALL, "small", [f"links[0].outage={{model: trace, file: {tmp_path / 't.csv'}, loop: true}}"])
 
 
+def test_a_schedule_lasts_for_each_of_its_stays(tmp_path):
+    (tmp_path / "a.csv").write_text("node,t_on_ns,t_off_ns\nclient1,0,100\n")
+    with pytest.raises(ScenarioError, match=r"expected 1 us or more for each of the 1 stays"):
+        scenario.loads(SMALL, "small", [f"faults=[{{availability: {{file: {tmp_path / 'a.csv'}, period: 500 ns}}}}]"])
+
+
 def test_a_looped_trace_of_latencies_lasts_for_each_of_its_values(tmp_path):
     (tmp_path / "t.csv").write_text("t_s,latency_ms\n0,1\n0.000000001,2\n0.000000002,1\n")
     with pytest.raises(ScenarioError, match=r"expected 1 us or more for each of the 2 values: with loop it ends there"):
