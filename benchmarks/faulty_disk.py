@@ -186,7 +186,7 @@ def gone_on_with(disk: Disk, case: Case, folder: Path, expected: dict[str, str])
     wrong = []
     for command in again:
         code, said, _ = disk.run(command, folder)
-        begun = "no directory of a run" not in said and "no header" not in said
+        begun = "no directory of a run" not in said and "header is missing" not in said
         if code and begun:
             wrong.append(f"`emul {' '.join(command[:2])}` afterwards: {code}: {said.strip()[-300:]}")
     found = digests(folder)
