@@ -63,7 +63,7 @@ def _ccesa(n: int, rng: np.random.Generator) -> Parameters:
 def _safelearning(n: int, rng: np.random.Generator) -> Parameters:
     group = int(rng.integers(3, max(3, min(8, n // 2)) + 1))
     return {"group": group, "least": 2, "threshold": int(rng.integers(2, group + 3)),
-            "detector": str(rng.choice(["none", "some", "distance"])), "partners": 2, "placed": "random",
+            "detector": str(rng.choice(["none", "some", "distance"])), "partners": 2,
             "stage_deadline_s": 0.08 if rng.random() < 0.3 else None}
 
 

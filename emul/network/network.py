@@ -347,6 +347,8 @@ class Network:
             # Background messages that wait in queues at the end were planned beyond it: a run on the record asks again.
             self._queues.finish(end_ns)
             end_ns = max(end_ns, self._queues.planned_ns())
+        # senders have looked at rates beyond it, too
+        end_ns = max([end_ns, *(link.looked_ns for link in self._links.values() if isinstance(link, FlowLink))])
         for (u, v), link in sorted(self._links.items()):
             names = self.names[u], self.names[v]
             lost, delay = self._drawn.get(names, (None, 0))

@@ -70,6 +70,7 @@ class FlowLink:
         "fates",
         "latency_ns",
         "load",
+        "looked_ns",
         "mtu",
         "number",
         "overhead_bytes",
@@ -107,6 +108,7 @@ class FlowLink:
         self.mtu = mtu
         self.down = False                       # messages that come are lost
         self._paused = False                    # down with `pause`: what comes waits
+        self.looked_ns = 0                      # a sender has looked at the rates until then
         self.dropped_ns = -1                    # time of the last fault that dropped its flows
 
     def _set_latency(self, latency: int | Delay | TimedLatency) -> None:
@@ -169,6 +171,7 @@ class FlowLink:
         end = profile.finish(now, size_bytes)
         if end >= NEVER:
             return rate
+        self.looked_ns = max(self.looked_ns, end)
         took = end - now
         if took >= LEAST_NS:
             took -= stalled_ns([of_profile(profile, now, end)], now, end)
