@@ -9,10 +9,10 @@ from typing import Any
 from emul.base.errors import Problem, ScenarioError
 from emul.base.names import by_kind, listed
 from emul.base.plain import PlainDict
+from emul.base.units import END_OF_TIME
 from emul.engine.costs import CostSource
 from emul.engine.setups import Parts, behaviours, fused, idle_attackers, offered, parts_of, setups
 from emul.kernel import Fusing, Plan, StopRule
-from emul.kernel.calendar import FAR
 from emul.kernel.parts import MAX_MESSAGE, Battery
 from emul.learning.declared import declared
 from emul.network import Network
@@ -108,7 +108,7 @@ def _plan(parts: Parts, worker_of: Sequence[int], lanes: Sequence[int]) -> Plan:
 def _expect_somebody(parts: Parts, nodes: Sequence[int], why: str) -> None:
     """Raises ScenarioError for a round in which none of the nodes takes part: it would wait for ever, or take no time.
     """
-    rounds, stop = parts.change.rounds, parts.scenario.stop.rounds or FAR
+    rounds, stop = parts.change.rounds, parts.scenario.stop.rounds or END_OF_TIME
     if not nodes or any(node not in rounds for node in nodes):
         return
     spans = [span for node in nodes for span in rounds[node]]

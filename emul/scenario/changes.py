@@ -19,8 +19,8 @@ from typing import Any
 from emul.base.errors import Problem, ScenarioError
 from emul.base.names import MARK, is_pattern, listed
 from emul.base.streams import key64
+from emul.base.units import END_OF_TIME
 from emul.kernel import LinkChange, NodeCrash, NodeDropOut
-from emul.kernel.calendar import FAR
 from emul.kernel.parts import Fault, NodeLeave
 from emul.network import NEVER, Network
 from emul.network.models import churn, outages
@@ -182,7 +182,7 @@ class _Maker:
         elif isinstance(fault, Availability):
             self._add_availability(f"{where}.availability", fault)
         elif isinstance(fault, InRounds):
-            spans = [(first, FAR if last is None else last) for first, last in fault.rounds]
+            spans = [(first, END_OF_TIME if last is None else last) for first, last in fault.rounds]
             self.rounds |= dict.fromkeys(self._named(f"{where}.availability.match", fault.match), spans)
         else:
             key = "churn" if isinstance(fault, Churn) else "availability"

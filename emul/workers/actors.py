@@ -31,8 +31,8 @@ from emul.workers import shipping
 from emul.workers.cluster import Cluster
 from emul.workers.joining import CUT_OFF, NoCluster, join, outside
 from emul.workers.launcher import unreached
-from emul.workers.setup import Setup, WorkerSettings
-from emul.workers.transport import Tcp
+from emul.workers.setup import Setup
+from emul.workers.transport import Tcp, WorkerSettings
 
 _log = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ from emul.learning.data import cache_directory
 from emul.workers import shipping
 from emul.workers.forks import ENVIRONMENT
 from emul.workers.launcher import unreached
-from emul.workers.setup import WorkerSettings
 from emul.workers.shipping import Files
+from emul.workers.transport import WorkerSettings
 
 
 class ProcessHost:

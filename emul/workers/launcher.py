@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 from emul.workers import forks
 from emul.workers.entry import run
-from emul.workers.setup import Setup, WorkerSettings
-from emul.workers.transport import Ipc, Transport
+from emul.workers.setup import Setup
+from emul.workers.transport import Ipc, Transport, WorkerSettings
 
 _REACHED_S = 10                     # for a machine of the same cluster to take a connection
 

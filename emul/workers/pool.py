@@ -27,8 +27,8 @@ from emul.workers.core import FittedGroups, StoreUse
 from emul.workers.jobs import Timing
 from emul.workers.keeping import KeptValue
 from emul.workers.launcher import Launcher, LocalLauncher, Started
-from emul.workers.setup import Setup, WorkerSettings
-from emul.workers.transport import Connection, Context
+from emul.workers.setup import Setup
+from emul.workers.transport import Connection, Context, WorkerSettings
 
 _BATCH = 48                         # events sent to a worker at once while the kernel goes on, if it is the only one,
 _MOST = 512                         # more, a quarter of what it has not answered, where that is much,

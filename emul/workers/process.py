@@ -50,8 +50,8 @@ from emul.workers.jobs import Timing
 from emul.workers.keeping import KeptValue
 from emul.workers.patience import RoleWatch
 from emul.workers.payloads import Key
-from emul.workers.setup import Setup, WorkerSettings
-from emul.workers.transport import Connection, Context
+from emul.workers.setup import Setup
+from emul.workers.transport import Connection, Context, WorkerSettings
 
 BEAT_S = 0.5                        # between two heartbeats
 CHUNK = 64                          # activations answered at once

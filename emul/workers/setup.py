@@ -1,4 +1,4 @@
-"""The settings with which a worker is started, and a run as it is told of it."""
+"""A run as a worker is told of it."""
 
 from __future__ import annotations
 
@@ -11,31 +11,9 @@ from emul.base.plain import PlainDict
 from emul.base.streams import key64
 from emul.registry.attacks import Planned
 from emul.roles.costs import Costs, Mode
-from emul.workers.transport import Ipc, Tcp
 
 NO_LAST = 2**62                     # a round that does not come
 P = TypeVar("P")
-
-
-class WorkerSettings(Struct):
-    """The settings that a worker gets when it is started: text alone, so that they can come by any way."""
-
-    index: int
-    token: str                      # of whoever may speak on the pool's sockets
-    transport: Ipc | Tcp
-    control: str                    # addresses of the coordinator's sockets
-    beat: str
-    watched: int                    # the process here whose end is the worker's
-    leftovers: list[str] = []       # directories that it removes then
-
-    def text(self) -> str:
-        """To be taken by `of`."""
-        return msgspec.json.encode(self).decode()
-
-    @classmethod
-    def of(cls, text: str) -> WorkerSettings:
-        """The settings in the text that `text` gave."""
-        return msgspec.json.decode(text, type=cls)
 
 
 class Setup(Struct):

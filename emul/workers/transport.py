@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import zmq
 from msgspec import Struct
 from msgspec.structs import replace
@@ -182,3 +183,24 @@ class _Guarded(Context):
         """Close all sockets; the guard's own first, in its thread."""
         self.guard.stop()
         super().destroy(linger)
+
+
+class WorkerSettings(Struct):
+    """The settings that a worker gets when it is started: text alone, so that they can come by any way."""
+
+    index: int
+    token: str                      # of whoever may speak on the pool's sockets
+    transport: Ipc | Tcp
+    control: str                    # addresses of the coordinator's sockets
+    beat: str
+    watched: int                    # the process here whose end is the worker's
+    leftovers: list[str] = []       # directories that it removes then
+
+    def text(self) -> str:
+        """To be taken by `of`."""
+        return msgspec.json.encode(self).decode()
+
+    @classmethod
+    def of(cls, text: str) -> WorkerSettings:
+        """The settings in the text that `text` gave."""
+        return msgspec.json.decode(text, type=cls)

@@ -18,8 +18,7 @@ from emul.workers import shipping
 from emul.workers.actors import Actors, Remote, _require_meeting
 from emul.workers.cluster import Cluster, cluster
 from emul.workers.joining import CUT_OFF, NoCluster
-from emul.workers.setup import WorkerSettings
-from emul.workers.transport import Tcp
+from emul.workers.transport import Tcp, WorkerSettings
 
 
 @pytest.mark.parametrize(("text", "meant"), [

@@ -16,8 +16,7 @@ import zmq
 from emul.base import machine
 from emul.workers import collections, forks, process
 from emul.workers.process import Ending
-from emul.workers.setup import WorkerSettings
-from emul.workers.transport import Ipc
+from emul.workers.transport import Ipc, WorkerSettings
 
 SCENARIO = Path(__file__).resolve().parents[2] / "scenarios" / "quickstart.yaml"
 

@@ -12,8 +12,7 @@ from small_run import digest
 
 from emul.workers.launcher import LocalLauncher
 from emul.workers.pool import Workers
-from emul.workers.setup import WorkerSettings
-from emul.workers.transport import Ipc, Tcp
+from emul.workers.transport import Ipc, Tcp, WorkerSettings
 from emul.workers.twin import Twin
 
 WAIT_MS = 400                       # long enough for a handshake on loopback to have succeeded

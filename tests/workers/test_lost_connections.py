@@ -16,8 +16,7 @@ from small_run import digest
 from emul.base.errors import ConnectionLost, WorkerDied
 from emul.workers.launcher import Child, LocalLauncher
 from emul.workers.pool import Workers
-from emul.workers.setup import WorkerSettings
-from emul.workers.transport import Tcp
+from emul.workers.transport import Tcp, WorkerSettings
 
 
 class Relay:

@@ -32,8 +32,8 @@ from emul import engine
 from emul.base.errors import WorkerDied
 from emul.scenario import load, loads
 from emul.workers.pool import Workers
-from emul.workers.setup import Setup, WorkerSettings
-from emul.workers.transport import Tcp
+from emul.workers.setup import Setup
+from emul.workers.transport import Tcp, WorkerSettings
 from emul.workers.twin import Twin
 
 pytestmark = [pytest.mark.machine, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("cluster")]

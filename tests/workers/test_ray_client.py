@@ -18,7 +18,7 @@ from emul.workers.actors import Actors, Remote
 from emul.workers.cluster import Cluster, cluster
 from emul.workers.joining import CUT_OFF, NoCluster
 from emul.workers.pool import Workers
-from emul.workers.setup import WorkerSettings
+from emul.workers.transport import WorkerSettings
 from emul.workers.twin import Twin
 
 HERE = Path(__file__).resolve().parent

@@ -28,11 +28,11 @@ class Nested(Message):
 
 
 @dataclass(frozen=True)
-class WorkerSettings(Message):
+class Summed(Message):
     number: int
 
 
-MESSAGES = (Flat, Nested, WorkerSettings)
+MESSAGES = (Flat, Nested, Summed)
 CLIENTS, ROUNDS = 4, 2
 seen: dict[tuple[str, int], list[Message]] = {}
 
@@ -42,7 +42,7 @@ async def server(node: Node, p: Any) -> None:
         with round_:
             node.broadcast(node.clients, Flat(np.full(3, round_, np.float32), int(round_)))
             node.broadcast(node.clients, Nested([int(round_)]))
-            await node.gather(WorkerSettings, node.clients)
+            await node.gather(Summed, node.clients)
 
 
 async def client(node: Node, p: Any) -> None:
@@ -55,7 +55,7 @@ async def client(node: Node, p: Any) -> None:
             assert flat.sender == nested.sender == node.server
             assert flat.number == nested.values[0] == round_
             nested.values.append(node.id)               # its own list
-            node.send(node.server, WorkerSettings(int(flat.values.sum()) + len(nested.values)))
+            node.send(node.server, Summed(int(flat.values.sum()) + len(nested.values)))
 
 
 def test_messages_of_arrays_and_integers_are_shared_and_others_are_not() -> None:
