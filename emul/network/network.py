@@ -347,20 +347,21 @@ class Network:
             # Background messages that wait in queues at the end were planned beyond it: a run on the record asks again.
             self._queues.finish(end_ns)
             end_ns = max(end_ns, self._queues.planned_ns())
-        # senders have looked at rates beyond it, too
-        end_ns = max([end_ns, *(link.looked_ns for link in self._links.values() if isinstance(link, FlowLink))])
+        looked: dict[tuple[str, str], int] = {}         # ends -> until when senders have looked at the link's rates
         for (u, v), link in sorted(self._links.items()):
             names = self.names[u], self.names[v]
+            if isinstance(link, FlowLink):
+                looked[names] = link.looked_ns
             lost, delay = self._drawn.get(names, (None, 0))
             rate = self._rates.get(names)
             if lost is not None or rate is not None or not isinstance(delay, int):
                 if _transport_draws(self.parameters(u, v), lost):
                     lost = None
-                yield from realised(*names, lost, delay, link.offered(), end_ns, rate)
+                yield from realised(*names, lost, delay, link.offered(), end_ns, rate, looked.get(names, 0))
             if isinstance(link, FlowLink) and link.fates is not None:
                 yield from link.fates.realised()
         for names, load in sorted(self._loads.items()):
-            yield from realised_background(*names, load, end_ns)
+            yield from realised_background(*names, load, end_ns, looked.get(names, 0))
         if self._elastic is not None:
             yield from self._elastic.realised(end_ns)
 

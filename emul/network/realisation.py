@@ -66,10 +66,12 @@ AnyDelay: TypeAlias = int | Latency | LatencyOverTime | RecordedLatency         
 
 
 def realised(source: str, destination: str, outage: Outage | None, latency: AnyDelay,
-             offered: Mapping[int, int], end_ns: int, rate: VaryingRate | None = None) -> Iterator[Row]:
+             offered: Mapping[int, int], end_ns: int, rate: VaryingRate | None = None,
+             looked_ns: int = 0) -> Iterator[Row]:
     """The rows of one link that was offered so many messages a round, until `end_ns`: fates, latencies, rates.
 
-    rate: where it varies; without rows if it changes more than MOST_RATES times.
+    rate: where it varies; without rows if it changes more than MOST_RATES times. looked_ns: senders have looked at it
+    until then, which may be later.
     """
     indices = [(round, k) for round, count in sorted(offered.items()) for k in range(count)]
     if not indices:
@@ -83,13 +85,13 @@ def realised(source: str, destination: str, outage: Outage | None, latency: AnyD
             if ns is not None:
                 yield source, destination, "latency_ns", round, k, None, None, ns
     if rate is not None:
-        for start, end, bps in _rates(rate, end_ns):
+        for start, end, bps in _rates(rate, end_ns, looked_ns):
             yield source, destination, "rate_bps", None, None, start, end, bps
 
 
-def realised_background(source: str, destination: str, load: LinkLoad, end_ns: int) -> Iterator[Row]:
-    """The rows of a link's background traffic until `end_ns`; none if it changes more than MOST_RATES times."""
-    for start, end, bps in _rates(load, end_ns):
+def realised_background(source: str, destination: str, load: LinkLoad, end_ns: int, looked_ns: int) -> Iterator[Row]:
+    """The rows of a link's background traffic, as of its rate in `realised`."""
+    for start, end, bps in _rates(load, end_ns, looked_ns):
         yield source, destination, "background_bps", None, None, start, end, bps
 
 
@@ -113,10 +115,10 @@ def realised_arrivals(source: str, destination: str, arrivals: Iterator[tuple[in
         yield source, destination, "arrival_bytes", None, k, start, None, told, *(along or (None, None))
 
 
-def _rates(rate: VaryingRate | LinkLoad, end_ns: int) -> list[tuple[int, int | None, float]]:
+def _rates(rate: VaryingRate | LinkLoad, end_ns: int, looked_ns: int) -> list[tuple[int, int | None, float]]:
     found: list[tuple[int, int | None, float]] = []
     t: int | None = 0
-    while t is not None and (t < end_ns or t == 0):
+    while t is not None and (t < max(end_ns, looked_ns) or t == 0):
         at = t
         bps = _recorded(partial(rate.rate_at, at))
         if bps is None:
@@ -126,7 +128,7 @@ def _rates(rate: VaryingRate | LinkLoad, end_ns: int) -> list[tuple[int, int | N
             found[-1] = found[-1][0], t, bps
             continue
         if len(found) == MOST_RATES:
-            return []
+            return found if at >= end_ns else []
         found.append((at, t, bps))
     return found
 
