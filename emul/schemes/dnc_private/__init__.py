@@ -49,6 +49,8 @@ from emul.roles import (
 from emul.roles.example import example
 from emul.schemes.dnc_private import network_coding
 
+_COEFFICIENTS = 10**7             # r K^2, which every node keeps: 80 MB
+
 
 @dataclass(frozen=True)
 class Model(Message):
@@ -191,8 +193,9 @@ def honest(task: NodeTask, received: Received, j: int) -> Vector:
 
 def check(params: Params, world: World) -> list[str]:
     """The mistakes in these parameters; none if they are sound."""
-    p = params
+    p, most = params, max(1, _COEFFICIENTS // max(1, world.clients) ** 2)
     return (checks.not_negative(lambda_=p.lambda_) + checks.at_least(0, "0 coded slots or more", r=p.r)
+            + ([f"r = {p.r}: expected at most {most} coded slots with {world.clients} clients"] if p.r > most else [])
             + checks.positive(clip=p.clip) + checks.times(share=p.share_s, uplink=p.uplink_s)
             + checks.at_least(1, "a round, 1 or above", finish_at=p.finish_at)
             + checks.probabilities(ldp_delta=p.ldp_delta))

@@ -24,7 +24,7 @@ from emul.primitives.crypto.keys import mask_seed
 from emul.primitives.privacy import ldp
 from emul.primitives.privacy.mechanism import noisy
 from emul.registry import schemes
-from emul.roles import Realised, Setting, Variant
+from emul.roles import Realised, Setting, Variant, World
 from emul.scenario.params import check_params, scenario_keys
 from emul.schemes import dnc_private, fair_seccogc, fl_private
 from emul.schemes.dnc_private import network_coding
@@ -505,11 +505,12 @@ def test_analysis_without_a_bound_of_updates_says_so() -> None:
         "uplink = 0.0 s: expected a time above 0, or none", "finish_at = 0: expected a round, 1 or above",
         "ldp_delta = 0.0: expected a number between 0 and 1"]),
     (dnc_private.Params(), []),
+    (dnc_private.Params(r=10**9), ["r = 1000000000: expected at most 100000 coded slots with 10 clients"]),
     (dnc_private.Params(r=-1, share_s=-2.0), ["r = -1: expected 0 coded slots or more",
                                               "share = -2.0 s: expected a time above 0, or none"])])
 def test_check_of_the_baselines_names_what_is_wrong(params: Any, errors: list[str]) -> None:
     module = fl_private if isinstance(params, fl_private.Params) else dnc_private
-    assert module.check(params, None) == errors
+    assert module.check(params, World("s", 1, [], {"client": list(range(10))}, [])) == errors
 
 
 def test_a_round_that_ends_a_run_is_the_last_of_a_baseline_too(play: Any) -> None:
