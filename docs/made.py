@@ -36,9 +36,9 @@ MADE = HERE / "made"
 SCHEME_PAGES = HERE / "schemes"
 
 # what users import; everything else is the project's own
-PUBLIC = ("emul.api", "emul.roles", "emul.testing", "emul.learning", "emul.learning.node_task", "emul.scenario",
-          "emul.network", "emul.schemes.ebs_cfl.masking", "emul.primitives.compress", "emul.primitives.dp",
-          "emul.primitives.he", "emul.primitives.robust", "emul.record.load")
+PUBLIC = ("emul.api", "emul.loop", "emul.roles", "emul.testing", "emul.learning", "emul.learning.node_task",
+          "emul.scenario", "emul.network", "emul.schemes.ebs_cfl.masking", "emul.primitives.compress",
+          "emul.primitives.dp", "emul.primitives.he", "emul.primitives.robust", "emul.record.load")
 
 
 def write(app: object) -> None:

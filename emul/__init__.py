@@ -10,6 +10,7 @@ that it is lost; every byte is counted.
     emul.check, emul.explain  what is wrong with a scenario, and what it amounts to
     emul.check_device("cuda") whether a GPU computes what the CPU does
     emul.load_run(path)       the tables of a run directory, as pandas frames: see `emul.record.load`
+    emul.Clock(network)       a network for a training loop that one already has
     emul.load_study(path)     the tables of a sweep, a comparison or a suite: see `emul.study.directory`
 
     emul.Node, emul.Scheme, emul.Message, emul.Vector, ...      what a scheme of one's own is written with
@@ -29,13 +30,16 @@ _ROLES = ("Analysis", "Contact", "Declared", "Holds", "Matrix", "Message", "Node
 _API = ("Checked", "Explained", "Run", "RunFailed", "Runs", "Scenario", "Study", "StudyFailed", "check",
         "check_device", "compare", "explain", "load_run", "load_scenario", "load_study", "run", "suite", "sweep")
 
+_CLOCK = "Clock"
+
 
 def __getattr__(name: str) -> Any:
     """The public names, imported when first asked for: `import emul` costs nothing, and no layer may come with it."""
-    if name in _API or name in _ROLES:
-        return getattr(import_module("emul.api" if name in _API else "emul.roles"), name)
+    if name in _API or name in _ROLES or name == _CLOCK:
+        return getattr(import_module(
+            "emul.api" if name in _API else "emul.roles" if name in _ROLES else "emul.loop"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_API, *_ROLES])
+    return sorted([*globals(), *_API, *_ROLES, _CLOCK])

@@ -18,6 +18,7 @@ from emul.api import load_study as load_study
 from emul.api import run as run
 from emul.api import suite as suite
 from emul.api import sweep as sweep
+from emul.loop import Clock as Clock
 from emul.roles import Analysis as Analysis
 from emul.roles import Contact as Contact
 from emul.roles import Declared as Declared

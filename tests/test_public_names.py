@@ -76,9 +76,10 @@ def test_a_name_that_says_nothing_is_found() -> None:
 
 def test_what_import_emul_offers_is_on_the_page_of_the_api() -> None:
     listed = re.findall(r"from ([\w.]+) import (\w+) as \2", (ROOT / "emul/__init__.pyi").read_text(encoding="utf-8"))
-    assert {module for module, _ in listed} == {"emul.api", "emul.roles"}
+    assert {module for module, _ in listed} == {"emul.api", "emul.loop", "emul.roles"}
     assert {module for module, _ in listed} <= set(PUBLIC)
-    assert {name for _, name in listed} == {name for name in dir(emul) if name in {*emul._API, *emul._ROLES}}
+    offered = {*emul._API, *emul._ROLES, emul._CLOCK}
+    assert {name for _, name in listed} == {name for name in dir(emul) if name in offered}
     for module, name in listed:
         assert name in names(importlib.import_module(module))
         assert getattr(emul, name) is getattr(importlib.import_module(module), name)

@@ -21,7 +21,7 @@ from emul.base.rows import Row
 from emul.engine.costs import CostSource, load_costs
 from emul.engine.findings import drawn, facts, header, observed
 from emul.engine.keeping import begun, read_command
-from emul.engine.running import AnyPool, pool_of, run, wired
+from emul.engine.running import AnyPool, pool_of, run, wired, without_workers
 from emul.engine.session import Result, Session, Watch, execute, round_of
 from emul.engine.wiring import wire
 from emul.record import rundir, verify
@@ -81,7 +81,7 @@ def _go_on(there: rundir.RunDirectory, workers: AnyPool, plugins: Sequence[str],
         _require_survived(there.journal, path)
         os.replace(path, there.journal)
 
-    with pool_of(count, scenario.workers.timeout_s) as pool:
+    with pool_of(without_workers(count, [wiring]), scenario.workers.timeout_s) as pool:
         session = Session(scenario, wiring, pool, read_command(there.path).keeping, quiet, watch)
         return session.run_in(there, Journal(path, header(wiring)), ended, there.path)
 
@@ -131,9 +131,10 @@ def replay(directory: Path, workers: AnyPool = None, plugins: Sequence[str] = ()
         costs = CostSource("recorded", recorded=recorded_costs(directory))
     count, (wiring,) = wired(workers, lambda size: [wire(scenario, name, raw, size, plugins, costs)])
     journal = MemoryJournal(header(wiring))
-    with pool_of(count, scenario.workers.timeout_s) as pool:
+    with pool_of(without_workers(count, [wiring]), scenario.workers.timeout_s) as pool:
         finished = execute(wiring, pool, journal, partial(
-            round_of, step, f"computing {directory} again", scenario.stop.rounds))
+            round_of, step, f"computing {directory} again", scenario.stop.rounds),
+            recalled=directory if wiring.scheme.guided else None)
     again = verify.Again(journal, facts(finished, journal.close()), observed(finished), wiring.network.latencies(),
                          wiring.network.unordered(), drawn(finished) if scenario.network.record else ())
     digest = verify.replayed(record, again)

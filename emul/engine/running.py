@@ -26,15 +26,16 @@ MOST_WORKERS = 1024                 # of one machine: each is a process of some 
 def run(scenario: Scenario, *, scheme: str | None = None, workers: AnyPool = None,
         out: Path = Path("runs"), plugins: Sequence[str] = (), quiet: bool = True,
         watch: Watch | None = None, keeping: Keeping | None = None, command: Command | None = None,
-        which: Sequence[int] | None = None, companions: Sequence[Companion] = ()) -> list[Result]:
+        which: Sequence[int] | None = None, companions: Sequence[Companion] = (),
+        recalled: Path | None = None) -> list[Result]:
     """Run the schemes of a scenario, a directory each; one that fails does not stop the others.
 
     scheme: the label of the only one to run, or a name: all entries of that scheme.
     workers: a number of processes (0: none; None: one a core), a cluster, or an open pool. watch: told (round, virtual
     ns, newest accuracy) at the end of every round of a deciding node, in place of the progress line. keeping: where
     trainings are kept. command, which: of one that is gone on with, and which of its schemes. companions: context
-    managers, entered with each run's directory while the run in it goes. Raises ScenarioError before anything runs if
-    something is wrong with the files.
+    managers, entered with each run's directory while the run in it goes. recalled: the directory of a run whose
+    volatile results are taken. Raises ScenarioError before anything runs if something is wrong with the files.
     """
     schemes = chosen(scenario.schemes, scheme, str(scenario.path or scenario.name))
     keeping = keeping or (Keeping() if command is None else command.keeping)
@@ -45,6 +46,7 @@ def run(scenario: Scenario, *, scheme: str | None = None, workers: AnyPool = Non
     costs = load_costs(scenario)
     count, wirings = wired(workers, lambda size: [
         wire(scenario, name, raw, size, plugins, costs) for name, raw in entries])
+    count = without_workers(count, wirings)
     results: list[Result] = []
     while len(results) < len(wirings):          # once, unless a pool of ours loses a worker: then a new one goes on
         with pool_of(count, scenario.workers.timeout_s) as pool:
@@ -53,11 +55,18 @@ def run(scenario: Scenario, *, scheme: str | None = None, workers: AnyPool = Non
                 # the text of a scenario with one scheme is there: that of thousands of rules takes seconds to write
                 text = command.scenario if len(schemes) == 1 else one.resolved()
                 session = Session(one, wiring, pool, keeping, quiet, watch)
-                results.append(session.start(out, dataclasses.replace(command, place=place), text, companions))
+                results.append(session.start(out, dataclasses.replace(command, place=place), text, companions,
+                                             recalled))
                 if isinstance(count, int | Cluster) and results[-1].worker_died:
                     break
     uneven = tuple(unequal(costs.profile, sorted({charge for result in results for charge in result.charged})))
     return [dataclasses.replace(result, warnings=result.warnings + uneven) for result in results]
+
+
+def without_workers(count: int | Cluster | Workers | Twin, wirings: Sequence[Wiring],
+                    ) -> int | Cluster | Workers | Twin:
+    """As `count`; no workers, if a program of the user decides in this process what nodes do."""
+    return 0 if not isinstance(count, Twin) and any(wiring.scheme.guided for wiring in wirings) else count
 
 
 def _require_gpu(scenario: Scenario, workers: AnyPool) -> None:

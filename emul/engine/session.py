@@ -108,16 +108,17 @@ class Session:
     quiet: bool = True
     watch: Watch | None = None
 
-    def start(self, out: Path, command: Command, text: str, companions: Sequence[Companion] = ()) -> Result:
+    def start(self, out: Path, command: Command, text: str, companions: Sequence[Companion] = (),
+              recalled: Path | None = None) -> Result:
         """Run in a new directory below `out`. text: the scenario, resolved. companions: are entered with that directory
-        while the run goes."""
+        while the run goes. recalled: as `run_in` takes it."""
         try:
             directory = rundir.create(out, self.scenario.name, self.wiring.label)
             with contextlib.ExitStack() as stack:       # companions see it end, and so are left after it
                 for enter in companions:
                     stack.enter_context(enter(directory.path))
                 stack.enter_context(directory.claimed())
-                return self.run_in(directory, self._begun(directory, command, text))
+                return self.run_in(directory, self._begun(directory, command, text), recalled=recalled)
         except NotRecorded as e:            # before anything ran
             return Result(self.wiring.label, error=named(e), warnings=tuple(self.wiring.warnings))
 

@@ -27,6 +27,9 @@ _log = logging.getLogger(__name__)
 PACKAGE = "emul.schemes"                # also the group of entry points
 
 
+_OF_PROGRAMS = {"loop": "emul.loop.scheme"}     # found by name and not listed: no scenario can say what its roles do
+
+
 class UnknownScheme(InputError):
     """No scheme has this name; `nearest` is the likeliest one meant, or None."""
 
@@ -84,7 +87,7 @@ def find(name: str, plugins: Sequence[str] = ()) -> AnyScheme:
     """The scheme. Raises UnknownScheme, or NotAScheme for a module that cannot be one."""
     if name in _lent:
         return _lent[name]
-    modules = known(plugins)
+    modules = _OF_PROGRAMS | known(plugins)
     if name not in modules:
         raise UnknownScheme(name, list(modules))
     where = f'scheme "{name}" ({modules[name]})'

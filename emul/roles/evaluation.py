@@ -9,7 +9,7 @@ from emul.message.wire import Vector
 
 Evaluate = Callable[[Vector], Mapping[str, float]]      # of reported parameters, off the clock
 
-AccuracyOf = Literal["global", "peer", "personal", "cluster", "app"]
+AccuracyOf = Literal["global", "peer", "personal", "cluster", "app", "loop"]
 """The kinds of a scheme's `accuracy`. Under `evaluation: {scope: per_client}` two of them are others, see `kind_of`."""
 
 KINDS: dict[str, str] = {
@@ -19,6 +19,7 @@ KINDS: dict[str, str] = {
     "personal": "each client's own model, on its own test samples: the mean over clients",
     "cluster": "of several models the one of least loss, on each cluster's or client's test samples: the mean",
     "app": "as a Flower app measures it",
+    "loop": "as the user's own loop measures it",
 }
 _PER_CLIENT: dict[str, str] = {"global": "global_per_client", "peer": "personal"}
 ASKED = {"evaluate_own": "personal", "evaluate_best": "cluster"}     # of `node.task`

@@ -101,6 +101,10 @@ class Scheme(Generic[P]):
     results: Sequence[type] = ()
     """Dataclasses and failures that `compute(..., volatile=True)` gives: they are kept by their names."""
 
+    guided: bool = False
+    """True if a program outside of emul decides what its nodes do, by volatile results: a replay takes these from the
+    record, and such a run has no workers."""
+
     oblivious: bool | Callable[[P], Sequence[str]] = False
     """True if nothing in it is decided by what was learned, so that `training: skip` gives the same run. A function of
     the parameters gives the reasons against it, each as `check` gives one; an empty list: there are none."""

@@ -46,7 +46,7 @@ def check_world(parts: SoundParts, tree: PlainMapping, plugins: Sequence[str] = 
     """The mistakes that show when the `parts` of a scenario, each sound by itself, are put together. tree: the values
     of its file, as they are written."""
     network, parts, checked = check_network(parts, tree)
-    task = parts.get("task")
+    task = parts.get("task") or None            # {}: of a loop, which has one of its own
     clients = 1 if network is None else len(holders(network))       # one asks the least of a task
     wrong = [] if task is None else mistakes(task, clients, plugins)
     schemes, of_schemes = check_schemes({**parts, "task": Unsound()} if wrong or task is None else parts, network, tree,

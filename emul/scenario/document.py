@@ -24,6 +24,7 @@ from emul.scenario.groups import ClientGroupRule, distinct_groups
 from emul.scenario.links import LinkSection
 from emul.scenario.radio import MediumRule, RadioRule
 from emul.scenario.running import (
+    MOST_ROUNDS,
     AnyFuse,
     ComputeSection,
     EvaluationSection,
@@ -41,7 +42,7 @@ from emul.scenario.sections import (
     Text,
     one_of,
 )
-from emul.scenario.task import task_section
+from emul.scenario.task import NEEDED, task_section
 from emul.scenario.topology import ContactsRule, TopologySection
 from emul.scenario.traffic import TrafficRule, distinct_names
 from emul.scenario.wording import MISSING, Finding, Path, nearest, shown
@@ -122,7 +123,21 @@ class Document(Section):
         if self.fuse is not None and self.compute.mode == "measured":
             return [(("fuse",), "", "cannot be used with compute mode: measured: clients that are trained as one "
                      "have no cost of their own; `emul profile` measures them one by one")]
+        if not self.task and any(entry["name"] != LOOP for entry in self.schemes):
+            return [(("task", key), MISSING, "is required") for key in NEEDED]
         return []
+
+
+# ---- a network for a loop ----
+
+LOOP = "loop"                           # the scheme that `emul.Clock` runs
+
+
+def network_of_loop(tree: PlainDict) -> None:
+    """Complete, in place, what says neither a task nor schemes: it is a network, and `emul.Clock` runs a loop on it."""
+    if "task" not in tree and "schemes" not in tree:
+        tree |= {"task": {}, "schemes": [{"name": LOOP}], "stop": tree.get("stop") or {"rounds": MOST_ROUNDS},
+                 "compute": tree.get("compute") or {"mode": "measured"}}
 
 
 # ---- a document against these models ----

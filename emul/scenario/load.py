@@ -16,7 +16,7 @@ from pathlib import Path
 from emul.base.plain import PlainMapping
 from emul.network.models.contacts import ContactSpec
 from emul.scenario.checks import check_world
-from emul.scenario.document import validated
+from emul.scenario.document import network_of_loop, validated
 from emul.scenario.edits import Edit, edited
 from emul.scenario.scenario import Scenario, converted
 from emul.scenario.sections import SoundParts
@@ -63,6 +63,7 @@ def _load(source: Source, name: str, path: Path, sets: Sequence[Edit], seed: int
     """Each step once, in this order; what is wrong is told of all of them together. plugins None: nothing is checked.
     """
     source = edited(source, name, path, sets, seed)
+    network_of_loop(source.tree)
     sections, wrong = validated(source.tree)
     parts = _with_sky(converted(sections, path.parent))
     checked = Verdicts() if plugins is None else check_world(parts, source.tree, plugins)

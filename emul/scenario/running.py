@@ -246,9 +246,12 @@ class Stop:
     loss: float | None = None
 
 
+MOST_ROUNDS = 10**9
+
+
 class StopSection(Section):
     # The deciding nodes enter no round above this.
-    rounds: Annotated[int, whole(1, 10**9)] | None = None
+    rounds: Annotated[int, whole(1, MOST_ROUNDS)] | None = None
     # Above 0, at most 1; of the kind that the scheme reports (accuracy_of) at deciding nodes. Looked at before a
     # deciding node enters its next round; the newest round entered then is the last. Needs `rounds` or
     # `virtual_time`, too.

@@ -38,13 +38,18 @@ TASK_KEYS = ("data", "root", "clusters", "choose_on", "partition", "model", "sol
 _DATA_KEYS = ("set", "directory", "normalise", "held_out")
 
 
+NEEDED = ("data", "model", "solver")
+
+
 def task_section(value: object) -> PlainDict:
     """Its keys alone: what may stand below them, `emul.learning` and its plug-ins know (see `mistakes`)."""
     if not isinstance(value, dict):
         raise ValueError("expected a mapping")
+    if not value:                       # of a loop, which has a task of its own (`Document.wrong`)
+        return {}
     found: list[Finding] = [((key,), shown(below), "unknown key" + nearest(key, TASK_KEYS))
                             for key, below in value.items() if key not in TASK_KEYS]
-    found += [((key,), MISSING, "is required") for key in ("data", "model", "solver") if value.get(key) is None]
+    found += [((key,), MISSING, "is required") for key in NEEDED if value.get(key) is None]
     if found:
         raise findings(found)
     more = ("root", "clusters", "choose_on", "objective", "declared")
@@ -55,7 +60,7 @@ def task_section(value: object) -> PlainDict:
 
 def task_value(task: PlainDict, base: Path) -> PlainDict:
     """The task as `emul.learning` takes it; the folder of its data is looked for in `base`."""
-    data = task["data"]
+    data: Any = task.get("data")
     directory = data.get("directory") if isinstance(data, dict) else None
     if not isinstance(directory, str) or directory.startswith("~"):
         return task

@@ -30,7 +30,7 @@ from emul.scenario import loads
 from emul.schemes.flower import apps, clock, task_of
 from emul.schemes.flower.apps import AppError, find
 from emul.schemes.flower.clock import EPOCH_S
-from emul.schemes.flower.current import Clock, Notes, Running, best, report, run_as, running, weighted
+from emul.schemes.flower.current import AppClock, Notes, Running, best, report, run_as, running, weighted
 from emul.schemes.flower.grid import RoundNumbers
 from emul.schemes.flower.randomness import Randomness, begin
 
@@ -42,7 +42,7 @@ def no_sleep(seconds: float) -> None:
 
 
 def at(seconds: float) -> Running:
-    return Running(2, Clock(round(seconds * 1e9), no_sleep))
+    return Running(2, AppClock(round(seconds * 1e9), no_sleep))
 
 
 # --- the seam -------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from flower_app import CLIENT, SERVER, scenario, write_app
 
 from emul.schemes.flower import apps, clock, randomness
 from emul.schemes.flower.clock import DATETIME, EPOCH_S
-from emul.schemes.flower.current import Clock, Entropy, Running, run_as, running
+from emul.schemes.flower.current import AppClock, Entropy, Running, run_as, running
 from emul.testing import run_text
 from emul.workers.pool import Workers
 
@@ -132,7 +132,7 @@ def no_sleep(seconds: float) -> None:
 def at(seconds: float, *names: str) -> Running:
     clock.install()
     randomness.install()
-    return Running(2, Clock(round(seconds * 1e9), no_sleep), entropy=Entropy(7, *names))
+    return Running(2, AppClock(round(seconds * 1e9), no_sleep), entropy=Entropy(7, *names))
 
 
 def drawn() -> list[float]:

@@ -33,7 +33,7 @@ import numpy as np
 from emul.base.errors import EmulError
 from emul.base.plain import PlainMapping
 from emul.schemes.flower import clock, randomness
-from emul.schemes.flower.current import Clock, Entropy, Running, run_as
+from emul.schemes.flower.current import AppClock, Entropy, Running, run_as
 from emul.schemes.flower.randomness import aside
 
 _log = logging.getLogger(__name__)
@@ -368,7 +368,7 @@ class _Loader(SourceFileLoader):
     def exec_module(self, module: ModuleType) -> None:
         vars(module)["__builtins__"] = {**vars(builtins), "__import__": _import}
         entropy = Entropy(self._seed, "module", module.__name__)
-        with aside(self._seed, "module", module.__name__), run_as(Running(0, Clock(0, _do_nothing),
+        with aside(self._seed, "module", module.__name__), run_as(Running(0, AppClock(0, _do_nothing),
                                                                           entropy=entropy)):
             super().exec_module(module)
 

@@ -19,7 +19,7 @@ from functools import partial
 from types import FrameType, ModuleType
 from typing import Any
 
-from emul.schemes.flower.current import Clock, running
+from emul.schemes.flower.current import AppClock, running
 
 EPOCH_S = 1_767_225_600             # `time.time()` at virtual time 0: 2026-01-01 00:00 UTC
 _SECONDS = ("monotonic", "perf_counter", "process_time", "thread_time")         # and, with _ns, nanoseconds
@@ -54,7 +54,7 @@ def _replace(module: ModuleType) -> None:
         module.datetime = DATETIME          # type: ignore[attr-defined]
 
 
-def _app_clock() -> Clock | None:
+def _app_clock() -> AppClock | None:
     app = running()
     return None if app is None else app.clock
 

@@ -115,7 +115,7 @@ def constant(metrics: Mapping[str, float], model: np.ndarray) -> dict[str, float
 # --- The app that runs -----------------------------------------------------------------------------------------------
 
 @dataclass
-class Clock:
+class AppClock:
     """The virtual time of one app. sleep: what its `time.sleep` does with a number of seconds."""
 
     now_ns: int
@@ -141,7 +141,7 @@ class Running:
     """An app that runs in this thread, at one node."""
 
     flower_id: int                          # Flower's number of the node
-    clock: Clock
+    clock: AppClock
     task: Any = field(default=None, repr=False)         # the node's learning task; None: the scenario has none
     notes: Notes | None = None                          # of a server app, for the observer
     entropy: Entropy | None = None                      # for generators that it makes without a seed

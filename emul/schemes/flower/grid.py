@@ -19,7 +19,7 @@ from flwr.serverapp import Grid
 from emul.base.errors import EmulError, ProtocolViolation
 from emul.base.names import listed
 from emul.schemes.flower import encoding
-from emul.schemes.flower.current import Clock, Notes, all_failed
+from emul.schemes.flower.current import AppClock, Notes, all_failed
 from emul.schemes.flower.encoding import Run, sent_by
 from emul.schemes.flower.guest import AnyReply, BeginRound, Guest, Replies, Request, Sleep, WhoIsThere
 from emul.schemes.flower.messages import RUN_ID, SERVER_ID, Answer, Call
@@ -82,7 +82,7 @@ class EmulGrid(Grid):
     that take part in this round (0) or the next one (1)."""
 
     guest: Guest
-    clock: Clock
+    clock: AppClock
     node_of: dict[int, int]
     names: Sequence[str]
     notes: Notes

@@ -19,7 +19,7 @@ from emul.base.plain import PlainDict, PlainMapping
 from emul.roles import Node, World
 from emul.schemes.flower.apps import Loaded, find
 from emul.schemes.flower.clock import created_s
-from emul.schemes.flower.current import Clock, Entropy, Notes, Running, run_as
+from emul.schemes.flower.current import AppClock, Entropy, Notes, Running, run_as
 from emul.schemes.flower.guest import BeginRound, Ended, Guest, Request
 from emul.schemes.flower.messages import LABELS, REPLIES, RUN_ID, SERVER_ID, Answer, Call, count_as
 from emul.schemes.flower.randomness import Randomness, begin
@@ -81,7 +81,7 @@ class AppHost:
     def __init__(self, node: Node, p: AppParams):
         self._node, self._p = node, p
         self._notes = Notes()
-        self._clock = Clock(0, self._sleep)
+        self._clock = AppClock(0, self._sleep)
         self._randomness = Randomness(node.seed, node.name)
         self._guest = Guest(self._run, p.stuck_s)
         self._app: Any = None
@@ -216,7 +216,7 @@ def serve(node: Node, p: AppParams, client: Client, call: Call) -> Served | None
         return None
     if created_s(node.now_ns) >= message.metadata.created_at + message.metadata.ttl:
         return None
-    clock = Clock(node.now_ns, lambda seconds: None)
+    clock = AppClock(node.now_ns, lambda seconds: None)
     slept = _Sleeper(clock)
     clock.sleep = slept
     client.calls += 1
@@ -236,7 +236,7 @@ def serve(node: Node, p: AppParams, client: Client, call: Call) -> Served | None
 class _Sleeper:
     """`time.sleep` of a client app: its clock goes on, and its reply leaves so much later."""
 
-    def __init__(self, clock: Clock):
+    def __init__(self, clock: AppClock):
         self.seconds = 0.0
         self._clock = clock
 

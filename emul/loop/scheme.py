@@ -1,0 +1,409 @@
+"""A training loop of the user's own: the server does what the loop says, and clients answer by told sizes and costs.
+
+    synchronous     as `fedavg`: the model goes to the clients of a round, updates come until the deadline, or until the
+                    fate of each is known; one that comes later is late
+    asynchronous    as `fedasync` and `fedbuff`: messages belong to no round, and an update is handed over when it comes
+    peers           no server: all peers send to each other, and a step ends when the fate of every message is known
+
+The orders of the loop are results that cannot be repeated (`volatile`): they lie in the run directory, and a replay, or
+a run on another network, takes them from there. Nothing is learned here: arrays travel, and nobody looks at them.
+
+Bytes: those of the arrays that the loop gives, encoded, or those that it declares; and a header of about 30.
+"""
+
+from __future__ import annotations
+
+import struct
+import weakref
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal, cast
+
+import numpy as np
+
+from emul.base import clock
+from emul.base.errors import ProtocolFailure, RoleError, TimedOut
+from emul.base.names import listed
+from emul.base.plain import PlainDict
+from emul.loop.caller import Answer, Caller, Came, Orders, PeerStep, Step, current
+from emul.loop.payload import LoopPayload
+from emul.roles import Declared, Message, Node, Octets, Scheme, World
+
+Mode = Literal["synchronous", "asynchronous", "peers"]
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Params:
+    mode: Mode = "synchronous"          # who waits for whom; as `emul.Clock` has it
+
+
+@dataclass(frozen=True)
+class Model(Message):
+    """Server to client."""
+
+    content: Octets                     # what the loop sends, encoded; empty where it declares a size
+    declared: Declared
+    batch: bytes                        # the number of the orders that it belongs to, 4 bytes
+
+
+@dataclass(frozen=True)
+class Update(Message):
+    """Client to server."""
+
+    content: Octets
+    declared: Declared
+    batch: bytes
+
+
+@dataclass(frozen=True)
+class Exchanged(Message):
+    """Peer to peer."""
+
+    content: Octets
+    declared: Declared
+
+
+@dataclass(frozen=True)
+class Through(Message):
+    """Never sent: that no peer sends it in a step says that it is through with the step."""
+
+
+class RoundAbandoned(ProtocolFailure):
+    """The loop has left its round by an exception."""
+
+
+@dataclass(frozen=True)
+class ClientWork:
+    """A client's work on one message. takes_s: seconds that the loop states; None: the file's `compute` says it."""
+
+    label: str
+    cpu_ns: int
+    takes_s: float | None
+    down: LoopPayload
+    up: LoopPayload
+
+
+@dataclass
+class SharedOrders:
+    """The orders of one run, as all its roles know them: they are in one process."""
+
+    caller: Caller | None
+    work: dict[tuple[int, int], ClientWork] = field(default_factory=dict)     # (batch, node) -> what it does
+
+
+_runs: dict[int, SharedOrders] = {}             # by the World of a run, which is one object
+
+
+def shared(world: World) -> SharedOrders:
+    """The orders of this run."""
+    found = _runs.get(id(world))
+    if found is None:
+        found = _runs[id(world)] = SharedOrders(current())
+        weakref.finalize(world, _runs.pop, id(world), None)
+    return found
+
+
+def works_of(step: Step, contents: Sequence[tuple[np.ndarray | None, np.ndarray | None]]) -> dict[int, ClientWork]:
+    """Client -> its work. contents: down and up of each, as far as the loop gave arrays."""
+    rows = step.loads.tolist()
+    each = contents or [(None, None)] * len(rows)
+    return {node: ClientWork(label, cpu, None if takes < 0 else takes, LoopPayload(down, bool(down_declared), below),
+                       LoopPayload(up, bool(up_declared), above))
+            for (node, cpu, down, down_declared, up, up_declared), takes, label, (below, above)
+            in zip(rows, step.takes_s.tolist(), step.labels, each, strict=True)}
+
+
+def credited(cpu_ns: int) -> None:
+    """A computation that the loop has done before: it counts what it has taken there."""
+    clock.credit(cpu_ns)
+
+
+async def computed(node: Node, label: str, cpu_ns: int, takes_s: float | None) -> None:
+    """Charge a computation to this node."""
+    if takes_s is None:
+        await node.compute(label, credited, cpu_ns)
+    else:
+        await node.compute(label, credited, 0, cost_s=takes_s)
+
+
+# --- the server -----------------------------------------------------------------------------------------------------
+
+async def server(node: Node, p: Params) -> None:
+    host = Host(node, p.mode)
+    if await host.play():
+        return
+    async for round_ in node.rounds():
+        ended = False
+        with round_:
+            await host.play()
+        ended = await host.play()
+        if ended:
+            return
+
+
+class Host:
+    """The server's side of a loop. Orders are taken one after the other; those that need an answer wait for it."""
+
+    def __init__(self, node: Node, mode: Mode):
+        self._node, self._shared = node, shared(node.world)
+        self._steps: deque[Step] = deque()
+        self._answer = Answer()
+        self._synchronous = mode == "synchronous"
+        self._asked: dict[tuple[int, int], int] = {}            # of asynchronous loops: (batch, client) -> its round
+        self._came: list[Came] = []                          # what nobody has taken yet, in the order of arrival
+
+    async def play(self) -> bool:
+        """Follow the orders until a round begins or ends (False), or the loop has ended (True)."""
+        while True:
+            if not self._steps:
+                await self._ask()
+            step = self._steps.popleft()
+            if step.kind in ("begin", "finish"):
+                return step.kind == "finish"
+            if step.kind == "leave":
+                if step.text:
+                    raise RoundAbandoned(step.text)
+                return False
+            await self._follow(step)
+
+    async def _ask(self) -> None:
+        node = self._node
+        self._answer.now_ns = node.now_ns
+        orders: Orders = await node.compute("loop", next_orders, self._shared.caller, node.round, self._answer,
+                                            volatile=True, cost_s=0.0)
+        must_have_heard(node, orders.heard.tolist(), [one.node for one in self._answer.came], orders.after,
+                        orders.ordered)
+        self._steps.extend(orders.steps)
+        self._answer = Answer()
+
+    async def _follow(self, step: Step) -> None:
+        node = self._node
+        if step.kind == "compute":
+            (work,) = works_of(step, ()).values()
+            await computed(node, work.label, work.cpu_ns, work.takes_s)
+        elif step.kind == "report":
+            self._report(step)
+        elif step.kind == "send":
+            self._send(step)
+        elif step.kind == "gather":
+            gather = self._gather if self._synchronous else self._gather_asked
+            self._answer.came = await gather(step)
+        elif step.kind == "next":
+            self._answer.came = await self._next(step)
+        elif step.kind == "late":
+            self._take(await node.collect(_ALL, timeout_s=0))
+            self._answer.came, self._came = self._came, []
+
+    def _report(self, step: Step) -> None:
+        """Report the values; accuracy and loss count as an evaluation."""
+        node, values = self._node, step.values
+        found: PlainDict = {name: values[name] for name in ("accuracy", "loss") if name in values}
+        others = {name: value for name, value in values.items() if name not in found}
+        if found or step.model.size:
+            model = step.model if step.model.size else np.array(list(found.values()), np.float32)
+            node.report(model, evaluate=partial(constant, found), **others)
+        else:
+            node.report(**others)
+
+    def _send(self, step: Step) -> None:
+        """One message for each load, in the order of the loop: the same load for many clients is encoded once."""
+        node = self._node
+        contents = self._shared.caller.loads.pop(step.batch, ()) if self._shared.caller else ()
+        works = works_of(step, contents)
+        groups: dict[tuple[int, int, bool], list[int]] = {}
+        for client, work in works.items():
+            self._shared.work[step.batch, client] = work
+            if not self._synchronous:
+                self._asked[step.batch, client] = node.round
+            content = work.down.content
+            groups.setdefault((work.down.bytes, 0 if content is None else id(content), work.down.declares), []
+                              ).append(client)
+        for clients in groups.values():
+            content, declared = works[clients[0]].down.fields()
+            message = Model(content, declared, struct.pack(">I", step.batch))
+            node.broadcast(clients, self._scoped(message))
+
+    def _scoped(self, message: Message) -> Message:
+        return message if self._synchronous else unscoped(message)
+
+    async def _gather(self, step: Step) -> list[Came]:
+        """The clients whose updates have come, as `fedavg` waits for them."""
+        node, came = self._node, list[int]()
+
+        def accept(update: Update) -> None:             # in the order of arrival, which `gather` does not tell
+            came.append(update.sender)
+        clients = [row[0] for row in step.loads.tolist()]
+        await node.gather(Update, clients, timeout_s=step.limit, need=step.first or None, accept=accept)
+        return [Came(client, node.round, node.now_ns) for client in came]
+
+    async def _gather_asked(self, step: Step) -> list[Came]:
+        """The same in an asynchronous loop: others that come meanwhile wait to be taken."""
+        node = self._node
+        wanted = {(step.batch, client) for client in (row[0] for row in step.loads.tolist())}
+        until_ns = node.now_ns + round((step.limit or 0) * 1e9)
+        need, came = step.first or len(wanted), list[Came]()
+        while len(came) < min(need, len(wanted)):
+            left_s = max(0, until_ns - node.now_ns) / 1e9
+            found = await node.collect(1, timeout_s=left_s if step.limit is not None else _LONG_S)
+            if not found:
+                break
+            key = _batch(cast(Update, found[0])), found[0].sender
+            self._take(found)
+            if key in wanted and self._came and self._came[-1].node == key[1]:
+                came.append(self._came.pop())
+        return came
+
+    async def _next(self, step: Step) -> list[Came]:
+        """The update that comes next; none, if none comes in time."""
+        node = self._node
+        until_ns = node.now_ns + round((step.limit or 0) * 1e9)
+        while not self._came:
+            try:
+                update = await node.recv_any(Update, timeout_s=max(0, until_ns - node.now_ns) / 1e9)
+            except TimedOut:
+                return []
+            self._take([update])
+        return [self._came.pop(0)]
+
+    def _take(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            round_ = self._asked.pop((_batch(cast(Update, message)), message.sender), None)
+            if round_ is not None:
+                self._came.append(Came(message.sender, round_, self._node.now_ns))
+
+
+_ALL = 10**9                            # messages, more than any inbox has
+_LONG_S = 10**8                         # seconds of a wait without a deadline
+
+
+def _batch(message: Model | Update) -> int:
+    return int.from_bytes(message.batch, "big")
+
+
+def unscoped(message: Message) -> Message:
+    """It belongs to no round: it is never late."""
+    object.__setattr__(message, "unscoped", True)
+    return message
+
+
+def constant(found: PlainDict, model: np.ndarray) -> PlainDict:
+    """An evaluation that the loop has made."""
+    return dict(found)
+
+
+def next_orders(caller: Caller | None, round_: int, answer: Answer) -> Orders:
+    """The next orders of the loop, which is told the answer to its last. Raises RoleError: there is no loop."""
+    return loop_of(caller, round_).orders(answer)
+
+
+def loop_of(caller: Caller | None, round_: int) -> Caller:
+    """The loop that says what happens next. Raises RoleError: there is none, or its record has ended."""
+    if caller is None:
+        raise RoleError("a loop says what happens next, and there is none here: emul.Clock in a program runs one "
+                        "(docs/own-loop.md); --what-if RUN takes the record of one" if not round_ else
+                        f"the record of the loop ends in round {round_}: its program was interrupted there, or has "
+                        "failed; run the program again")
+    return caller
+
+
+def must_have_heard(node: Node, before: Sequence[int], heard: Sequence[int], after: str, ordered: bool = False) -> None:
+    """Orders are those of a loop that has heard the same nodes. Raises RoleError: it would have decided otherwise."""
+    if sorted(heard) == sorted(before) and (not ordered or list(heard) == list(before)):
+        return
+    then, now = (listed([node.world.names[k] for k in nodes], _SHOWN) or "nobody" for nodes in (before, heard))
+    raise RoleError(f"{after} of round {node.round}: the loop has heard {then}, and on this network it hears {now}: "
+                    "its next decision is not known; run the loop itself on this network")
+
+
+# --- a client -------------------------------------------------------------------------------------------------------
+
+async def client(node: Node, p: Params) -> None:
+    known = shared(node.world)
+    if p.mode == "synchronous":
+        async for round_ in node.rounds(of=node.server):
+            with round_:
+                await serve(node, known, await node.recv(Model, node.server))
+    else:
+        async for round_ in node.rounds():
+            with round_:
+                await serve(node, known, await node.recv_any(Model))
+
+
+async def serve(node: Node, known: SharedOrders, message: Model) -> None:
+    """Compute as long as the loop says, and answer."""
+    work = known.work.pop((_batch(message), node.id), None)
+    if work is None:
+        return
+    await computed(node, work.label, work.cpu_ns, work.takes_s)
+    content, declared = work.up.fields()
+    update = Update(content, declared, message.batch)
+    node.send(node.server, unscoped(update) if message.unscoped else update)
+
+
+# --- a peer ---------------------------------------------------------------------------------------------------------
+
+async def peer(node: Node, p: Params) -> None:
+    known, came, others = shared(node.world), list[int](), node.peers
+    step = await next_step(node, known, came)
+    async for round_ in node.rounds():
+        if step.ends:
+            return
+        with round_:
+            await computed(node, step.label, step.cpu_ns, None if step.takes_s < 0 else step.takes_s)
+            send_to_peers(node, step, known.caller.sends.pop(node.id, {}) if known.caller else {})
+            came = await heard_of(node, step)
+            if known.caller is not None:
+                known.caller.heard[node.id] = came
+            # Nobody sends `Through`, and each peer says so when it is through: when it knows that of all, the step has
+            # ended. So a barrier costs no bytes, and takes the least latency (`test_a_step_of_peers_ends_at_a_barrier`)
+            node.abstain(others, Through)
+            await node.gather(Through, others)
+            step = await next_step(node, known, came)
+            if step.values:
+                node.report(**step.values)
+
+
+async def next_step(node: Node, known: SharedOrders, came: Sequence[int]) -> PeerStep:
+    step: PeerStep = await node.compute("loop", exchange_of, known.caller, node.id, node.round, node.now_ns,
+                                        volatile=True, cost_s=0.0)
+    must_have_heard(node, step.heard.tolist(), came, f"exchange {node.round}")
+    return step
+
+
+def exchange_of(caller: Caller | None, node: int, done: int, now_ns: int) -> PeerStep:
+    """The step of this peer after `done` exchanges. Raises RoleError: there is no loop."""
+    return loop_of(caller, done).peer_step(node, done + 1, now_ns)
+
+
+def send_to_peers(node: Node, step: PeerStep, contents: Mapping[int, np.ndarray]) -> None:
+    """One message for each load: the same load for several peers is encoded once."""
+    groups: dict[tuple[int, int, int], list[int]] = {}
+    for target, size, declares in step.sends.tolist():
+        content = contents.get(target)
+        groups.setdefault((size, declares, 0 if content is None else id(content)), []).append(target)
+    for (size, declares, _), targets in groups.items():
+        node.broadcast(targets, Exchanged(*LoopPayload(size, bool(declares), contents.get(targets[0])).fields()))
+
+
+async def heard_of(node: Node, step: PeerStep) -> list[int]:
+    """The peers whose messages have come, in the order of arrival."""
+    came = list[int]()
+
+    def accept(message: Exchanged) -> None:
+        came.append(message.sender)
+    await node.gather(Exchanged, step.sources.tolist(), timeout_s=step.limit, accept=accept)
+    return came
+
+
+def without(params: Params) -> Sequence[str]:
+    """The roles that a loop of this mode has not."""
+    return ("server", "client") if params.mode == "peers" else ("peer",)
+
+
+SCHEME = Scheme(
+    params=Params, roles={"server": server, "client": client, "peer": peer}, places={"peer": "peer | client"},
+    without=without, messages=(Model, Update, Exchanged, Through), deterministic=False,
+    results=(Step, Orders, PeerStep), guided=True, accuracy="loop")
