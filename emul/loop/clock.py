@@ -121,7 +121,7 @@ class LoopRound:
 
     def server(self, label: str = "aggregate") -> ClientBlock:
         """The block in which the loop does what the server does, such as a mean; the server goes on when it is through.
-        Whatever is outside of blocks costs no virtual time. Raises LoopError: there is no server."""
+        The code outside of blocks costs no virtual time. Raises LoopError: there is no server."""
         return self._clock._server_block(label)
 
     def send(self, client: str, down: object = None, *, up: object = None, takes: float = 0.0,
