@@ -10,6 +10,7 @@ from emul.base.errors import Problem, ScenarioError
 from emul.base.names import by_kind, listed
 from emul.base.plain import PlainDict
 from emul.base.units import END_OF_TIME
+from emul.engine.classes import classes
 from emul.engine.costs import CostSource
 from emul.engine.setups import Parts, behaviours, fused, idle_attackers, offered, parts_of, setups
 from emul.kernel import Fusing, Plan, StopRule
@@ -64,8 +65,9 @@ def wire(scenario: Scenario, name: str, raw: PlainDict, workers: int = 1, plugin
     # a lane, whose nodes are trained as one, lies whole in one worker
     lanes = range(nodes) if scenario.fuse is None else [node % scenario.fuse.lanes for node in range(nodes)]
     worker_of = [lane % workers for lane in lanes]
+    told = setups(parts, worker_of, workers, delays)
     return Wiring(parts.scheme, parts.label, parts.given, parts.params, parts.network,
-                  _plan(parts, worker_of, lanes), setups(parts, worker_of, workers, delays),
+                  _plan(parts, worker_of, lanes, classes(parts.scheme, told[0])), told,
                   by_kind(_warnings(parts, workers)), parts.realisation, parts.placed.idle,
                   _devices(parts), {group.name: parts.placed.marked(group.name) for group in scenario.groups})
 
@@ -87,7 +89,7 @@ def _batteries(parts: Parts) -> dict[int, Battery]:
             if joules is not None and one is not None}
 
 
-def _plan(parts: Parts, worker_of: Sequence[int], lanes: Sequence[int]) -> Plan:
+def _plan(parts: Parts, worker_of: Sequence[int], lanes: Sequence[int], alike: Sequence[int]) -> Plan:
     scenario, placed, change = parts.scenario, parts.placed, parts.change
     fuse, stop, faulty = scenario.fuse, scenario.stop, behaviours(parts)
     deciders = _deciders(parts, faulty)
@@ -100,7 +102,7 @@ def _plan(parts: Parts, worker_of: Sequence[int], lanes: Sequence[int]) -> Plan:
         faults=change.faults, streams=change.streams, dropouts=change.dropouts,
         rounds=change.rounds,
         batteries=_batteries(parts),
-        alike=() if faulty else parts.scheme.stateless, evaluate_every=scenario.evaluation.every,
+        alike=() if faulty else parts.scheme.stateless, classes=alike, evaluate_every=scenario.evaluation.every,
         fuse=None if fuse is None else Fusing(fused(parts.scheme), fuse.clients, lanes),
         max_message=_largest(scenario), max_unread=scenario.limits.max_unread)
 

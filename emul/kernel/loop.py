@@ -23,6 +23,7 @@ from typing import Any
 
 from emul.base import rows
 from emul.base.errors import Deadlock, EndOfTime, RoleFailed, RunError, other_beginning
+from emul.kernel import precedents
 from emul.kernel.activities import begin_activity, end_activity, look_beside
 from emul.kernel.battery import computes
 from emul.kernel.calendar import (
@@ -49,7 +50,7 @@ from emul.kernel.deadlock import deadlock_report, end_of_time_report
 from emul.kernel.fates import departure_known_at, round_is_over, settle
 from emul.kernel.faults import come_back, fail, plan_faults, return_, run_out
 from emul.kernel.messages import arrive, enter_next, leave_link, offer_to, send, send_each, start_flow
-from emul.kernel.parts import Copy, KNode, Patience, Pipe
+from emul.kernel.parts import Copy, Imitator, KNode, Patience, Pipe
 from emul.kernel.rounds import finish, leave_round, next_round, plan_stop, report, stop_now, try_next_round
 from emul.kernel.sending import await_sent, look_at_transmission
 from emul.kernel.state import UNWRITTEN, Kernel
@@ -293,7 +294,7 @@ def _take_entry(kernel: Kernel, time: int, entry: Entry) -> KNode | None:
             kernel.log((rows.COMPUTED, time, node.id))
             if strand.number:
                 kernel.log((rows.BESIDE, time, node.id, strand.number, 0))
-            kernel.open_activation(node, Computed(node.id, time, strand.number))
+            precedents.go_on(kernel, node, Computed(node.id, time, strand.number))
         elif strand.patience is not None:
             resume(kernel, time, node, strand, WaitEnd.TIMEOUT)
         return None
@@ -366,7 +367,14 @@ def _apply_next(kernel: Kernel) -> None:
     node, time = kernel.open.popleft()
     if node.group is not None:
         _fuse_open(kernel, node)
-    reply = kernel.ahead.pop(node.id, None) or kernel.port.reply(node.id, node.worker)
+    imitator = kernel.imitators.get(node.id) if kernel.imitators else None
+    reply = None
+    if imitator is None:
+        reply = kernel.ahead.pop(node.id, None)
+        if reply is None:
+            reply = kernel.port.reply(node.id, node.worker)
+            if kernel.learning and node.id in kernel.learning:
+                precedents.learn(kernel, node, reply)
     if time > kernel.limit:                     # the run ended before this
         node.open_index = 0
         return
@@ -375,6 +383,10 @@ def _apply_next(kernel: Kernel) -> None:
     node.open_index = 0
     if node.parked:
         _unpark(kernel, node)
+    if imitator is not None:
+        _imitate(kernel, node, imitator)
+        return
+    assert reply is not None
     spent = reply.uncharged
     node.uncharged += spent
     if spent > node.uncharged_most:
@@ -388,6 +400,44 @@ def _apply_next(kernel: Kernel) -> None:
     if reply.error:
         raise RoleFailed(f"{node.name} ({node.role}) failed at {time / 1e9:.9g} s in round {node.round}:\n"
                          f"{reply.error}")
+
+
+def _imitate(kernel: Kernel, node: KNode, imitator: Imitator) -> None:
+    """Apply the actions of a precedent to a node that imitates it."""
+    imitator.applied += 1
+    actions, time = imitator.precedent.replies[imitator.applied].actions, node.time
+    # The two entries of the calendar that a imitator would make, for a message that lies there and a computation of no
+    # time, would be taken at once if nothing else is to happen at that time. So they are not made.
+    if len(actions) == 1 and _is_next(kernel, time):
+        only = actions[0]
+        if type(only) is Wait:
+            kernel.now, node.inbox, node.unread = time, [], None
+            kernel.log((rows.RESUME, time, node.id, int(WaitEnd.COMPLETE), 1))
+            node.epoch += 2
+            kernel.open_at(node, time)
+            return
+        if type(only) is Compute and not (only.cost or only.lane):
+            kernel.now = time
+            kernel.log((rows.COMPUTE, time, node.id, only.label, 0, only.work, node.round))
+            if only.declared:
+                kernel.log((rows.STATED, time, node.id))
+            kernel.log((rows.COMPUTED, time, node.id))
+            node.epoch += 1
+            kernel.open_at(node, time)
+            return
+    for action in actions:
+        if type(action) is Send:
+            send(kernel, node, action, imitator.precedent.example)
+        else:
+            _ACT[type(action)](kernel, node, action)
+    if type(action) is NextRound:
+        precedents.ended(kernel, node, imitator)
+
+
+def _is_next(kernel: Kernel, time: int) -> bool:
+    """True if an entry made for `time` now would be taken at once, and alone."""
+    following, horizon = kernel.calendar.next_time, kernel.horizon
+    return (following is None or following > time) and (not horizon or time < horizon[0][1]) and time <= kernel.limit
 
 
 def _must_be_alike(kernel: Kernel, node: KNode, reply: Reply) -> None:

@@ -32,9 +32,13 @@ _ABSTENTIONS = 1000                 # kept of a node, before those of old rounds
 
 # --- sending --------------------------------------------------------------------------------------------------------
 
-def send(kernel: Kernel, node: KNode, action: Send) -> None:
-    """One copy for each target, offered to the first link of its way."""
-    time, source, seq, kind, round_ = node.time, node.id, action.first, intern(action.kind), action.round
+def send(kernel: Kernel, node: KNode, action: Send, example: int | None = None) -> None:
+    """One copy for each target, offered to the first link of its way.
+
+    example: the node that has sent this, if `node` imitates it (`precedents`): its frames stand for those of `node`.
+    """
+    time, source, kind, round_ = node.time, node.id, intern(action.kind), action.round
+    first = seq = action.first if example is None else node.sent
     size = action.size + ENVELOPE_BYTES
     nodes, log = kernel.nodes, kernel.log
     name = type_of(kind) if TAG in kind else kind
@@ -42,9 +46,11 @@ def send(kernel: Kernel, node: KNode, action: Send) -> None:
     reason = action.reason
     if size > kernel.plan.max_message and not reason:
         reason = "larger than max_message"
-    frames, payload = action.frames, None
-    if frames is None and (len(action.to) > 1 or nodes[action.to[0]].worker != node.worker):
+    frames = action.frames
+    payload = kernel.shared.get((source if example is None else example, action.first)) if kernel.shared else None
+    if payload is None and frames is None and (len(action.to) > 1 or nodes[action.to[0]].worker != node.worker):
         payload = Payload(source, seq, node.worker)
+    if payload is not None:
         for target in action.to:
             payload.expect(nodes[target].worker)
     for target in action.to:
@@ -69,8 +75,9 @@ def send(kernel: Kernel, node: KNode, action: Send) -> None:
             if node.charge is not None:
                 carried(kernel, node, time, wire, pipe.src, pipe.dst, node.charge.battery.send_w)
         seq += 1
+    node.sent = seq
     if action.declared:
-        for copy_number in range(action.first, seq):
+        for copy_number in range(first, seq):
             log((rows.DECLARED, time, source, copy_number, action.declared))
 
 
@@ -130,6 +137,7 @@ def _carry(kernel: Kernel, node: KNode, action: SendEach, ways: list[tuple[Seque
         if payload is not None and not (delivered and len(path) > 2):
             decide(kernel, copy, delivered)
         seq += 1
+    node.sent = seq
     return block
 
 

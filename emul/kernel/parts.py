@@ -8,7 +8,16 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 
 from emul.base.plain import PlainMapping
 from emul.base.rows import Row
-from emul.roles.events import NO_DEADLINE, Event, NextRound, Observation, Reply, Wait
+from emul.roles.events import (
+    NO_DEADLINE,
+    Entered,
+    Event,
+    NextRound,
+    Observation,
+    Reply,
+    RoleEvent,
+    Wait,
+)
 
 
 @dataclass(frozen=True)
@@ -138,6 +147,9 @@ class Plan:
     fuse: Fusing | None = None
     batteries: Mapping[int, Battery] = field(default_factory=dict)      # node -> its battery
     alike: Collection[str] = ()                         # roles whose nodes begin alike, if its first does nothing else
+    # node -> its class: nodes of one class do the same in a round that the same message begins; -1: nobody does what it
+    # does; (): no node has a class
+    classes: Sequence[int] = ()
     max_message: int = MAX_MESSAGE                      # bytes of a message; what is larger is rejected
     max_unread: int = MAX_UNREAD                        # of one sender in one inbox; what is beyond is rejected
 
@@ -272,6 +284,51 @@ class Copy:
         self.through = False                    # it has left its first link, one that nodes share, or never came to it
 
 
+class Precedent:
+    """The deeds of the first node of a class in a round that a message begins (`emul.kernel.precedents`)."""
+
+    __slots__ = (
+        "asked",
+        "example",
+        "failed",
+        "heads",
+        "imitators",
+        "number",
+        "payload",
+        "replies",
+        "retired",
+        "round",
+        "sent",
+        "waiting",
+    )
+
+    def __init__(self, number: int, example: int, payload: Payload | None, round: int):
+        self.number = number                    # of the class
+        self.example = example                  # the node
+        self.payload = payload                  # of the message
+        self.round = round
+        self.replies: list[Reply] = []          # as far as they are known, one for each activation
+        self.heads: set[int] = set()            # places of those that came alone, or brought those behind them
+        self.asked = True                       # the worker of the example has an event that it has not answered
+        self.waiting: list[tuple[KNode, RoleEvent]] = []    # imitators that wait for that reply, and their events
+        self.sent: list[tuple[Payload, list[int]]] = []     # frames kept for imitators, and their targets
+        self.imitators = 0                      # that are in that round
+        self.failed = False                     # nobody imitates it from now on
+        self.retired = False                    # another message has begun a round
+
+
+class Imitator:
+    """A node that does as its precedent did."""
+
+    __slots__ = ("applied", "copy", "events", "precedent")
+
+    def __init__(self, precedent: Precedent, entered: Entered, copy: Copy):
+        self.precedent = precedent
+        self.events: list[RoleEvent] = [entered]        # that its worker was spared
+        self.copy = copy                        # of the message that has brought it there
+        self.applied = -1                       # the place of the reply that was applied last
+
+
 OWN, FLOW, RETURNING = range(3)     # kinds of pipes
 
 
@@ -359,8 +416,8 @@ class KNode:
                  "departures", "downs", "dropped", "entered_here", "epoch", "finished", "finished_at", "followed_at",
                  "following", "group", "id", "implied", "in_round", "inbox", "leaders", "left", "local_seq", "losses",
                  "name", "next", "oldest", "open_index", "out_latency", "parked", "patience", "quorum", "reached",
-                 "refusable", "role", "round", "time", "uncharged", "uncharged_most", "unread", "vertex", "watchers",
-                 "ways", "worker")
+                 "refusable", "role", "round", "sent", "time", "uncharged", "uncharged_most", "unread", "vertex",
+                 "watchers", "ways", "worker")
 
     def __init__(self, id: int, name: str, role: str, vertex: int, worker: int, out_latency: int):
         self.id, self.name, self.role, self.vertex, self.worker = id, name, role, vertex, worker
@@ -373,6 +430,7 @@ class KNode:
         self.downs: Sequence[tuple[int, int | None]] = ()   # (crashed at, will return at, None: never)
         self.open_index = 0                     # number of its open activation; 0: none
         self.time = 0
+        self.sent = 0                           # copies so far, of a node of a class
         self.uncharged = self.uncharged_most = 0    # CPU ns of role code outside `compute`: total, in one activation
         self.epoch = 0                          # invalidates timers and computations that no longer count
         self.local_seq = 0                      # of its own calendar entries

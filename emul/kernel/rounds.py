@@ -8,6 +8,7 @@ has left is told so by `waits.close_round`, and a message that comes later is la
 from __future__ import annotations
 
 from emul.base import rows
+from emul.kernel import precedents
 from emul.kernel.activities import offer_inbox
 from emul.kernel.calendar import FAR, LOOK, STOP, TIMER
 from emul.kernel.fates import all_ended_known_at, newest_reached, skip_lost_rounds
@@ -86,7 +87,7 @@ def try_next_round(kernel: Kernel, time: int, node: KNode) -> None:
                     joining = kernel.nodes[other]
                     kernel.later(joining, time + kernel.latency(node, joining), LOOK, joining)
     kernel.log((rows.ENTER, time, node.id, number))
-    kernel.open_activation(node, Entered(node.id, time, number, only_unread(kernel, node) if number else None))
+    precedents.enter(kernel, node, Entered(node.id, time, number, only_unread(kernel, node) if number else None))
     if number > 1 and node.watchers:
         tell_watchers(kernel, time, node)
 

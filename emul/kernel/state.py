@@ -13,7 +13,19 @@ from heapq import nsmallest
 from emul.base import rows
 from emul.base.errors import ZeroTimeLoop
 from emul.kernel.calendar import FAR, NETWORK, Calendar
-from emul.kernel.parts import Copy, KNode, NodeCrash, Pipe, Plan, Port, Recorder, Strand
+from emul.kernel.parts import (
+    Copy,
+    Imitator,
+    KNode,
+    NodeCrash,
+    Payload,
+    Pipe,
+    Plan,
+    Port,
+    Precedent,
+    Recorder,
+    Strand,
+)
 from emul.network import Network
 from emul.roles.events import Computed, Fuse, NextRound, Reply, RoleEvent
 
@@ -74,6 +86,13 @@ class Kernel:
         # has ended.
         self.steady = not (plan.streams or plan.faults or plan.batteries)
         self.ahead: dict[int, Reply] = {}           # node -> answer to the end of its wait, known already
+        # Of `precedents`: class -> the newest, node -> what it imitates, example -> what is learned of it; classes
+        # that have none any more; message of an example -> its frames, where imitators may send it, too.
+        self.precedents: dict[int, Precedent] = {}
+        self.imitators: dict[int, Imitator] = {}
+        self.learning: dict[int, Precedent] = {}
+        self.unlike: set[int] = set()
+        self.shared: dict[tuple[int, int], Payload] = {}
         self.flows: Pipe | None = None              # of the network's Fluid, once it is used
         self.pulled = 0                             # faults taken from streams since a round was entered
         self.begun: list[tuple[int, int, int]] = []     # if nodes join: (round, when, by which decider entered first)
@@ -108,25 +127,29 @@ class Kernel:
         """Hand `event` to the node's worker; nothing that its answer may change is taken before that is applied."""
         if node.group is not None and type(event) is not Computed:
             self.fuse(node)                         # it goes on otherwise: what it computed is needed now
+        self.open_at(node, event.now)
+        if node.id not in self.ahead and node.id not in self.imitators:
+            self.port.post(node.worker, event)
+
+    def open_at(self, node: KNode, now: int) -> None:
+        """Open an activation whose answer is known, or asked for."""
         self.opened += 1
         self.activations += 1
         node.open_index = self.opened
-        if node.time != event.now or node.entered_here != self.entered:
-            node.time, node.entered_here, node.activations_here = event.now, self.entered, 0
+        if node.time != now or node.entered_here != self.entered:
+            node.time, node.entered_here, node.activations_here = now, self.entered, 0
         node.activations_here += 1
         if node.activations_here > _ACTIVATIONS_AT_ONE_INSTANT:
-            raise ZeroTimeLoop(f"{_ACTIVATIONS_AT_ONE_INSTANT} steps at {event.now} ns in which no decider entered a "
+            raise ZeroTimeLoop(f"{_ACTIVATIONS_AT_ONE_INSTANT} steps at {now} ns in which no decider entered a "
                                f"round: {node.name} loops without anything that takes virtual time")
-        self.open.append((node, event.now))
+        self.open.append((node, now))
         # The first of `horizon` is the least bound of all that is open, without a look at all of them at each step.
         # Activations close in the order in which they were opened, so this one hides earlier ones of a larger bound.
-        bound = event.now + node.out_latency
+        bound = now + node.out_latency
         horizon = self.horizon
         while horizon and horizon[-1][1] >= bound:
             horizon.pop()
         horizon.append((self.opened, bound))
-        if node.id not in self.ahead:
-            self.port.post(node.worker, event)
 
     def fuse(self, node: KNode) -> None:
         """Have the computation of `node` done, with those that are due soonest of the others that have begun."""

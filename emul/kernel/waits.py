@@ -10,9 +10,10 @@ from __future__ import annotations
 from sys import intern
 
 from emul.base import rows
+from emul.kernel import precedents
 from emul.kernel.calendar import DEADLINE, FATE, LOOK, TIMER
 from emul.kernel.fates import departure_known_at, is_coming, round_is_over, settle, still_there, take_from_inbox
-from emul.kernel.parts import KNode, Patience, Strand
+from emul.kernel.parts import Copy, KNode, Patience, Payload, Strand
 from emul.kernel.state import Kernel
 from emul.message.wire import type_of
 from emul.roles.events import Abstain, Drop, Ready, Ref, Reject, Unread, Wait, WaitEnd
@@ -81,6 +82,10 @@ def resume(kernel: Kernel, time: int, node: KNode, strand: Strand, outcome: Wait
         return
     if patience.wait.accepts:
         strand.refusable = patience
+    if kernel.imitators and node.id in kernel.imitators:        # of its message, which stays until the round is left
+        kernel.log((rows.RESUME, time, node.id, int(outcome), len(got)))
+        precedents.go_on(kernel, node, Ready(node.id, time, [], outcome))
+        return
     refs = []
     for copy in got:
         payload = copy.payload
@@ -90,7 +95,7 @@ def resume(kernel: Kernel, time: int, node: KNode, strand: Strand, outcome: Wait
             refs.append(Ref(copy.source, copy.seq, True, copy.frames))
         else:
             last = payload.settle(node.worker)
-            refs.append(Ref(payload.source, payload.first, last))
+            refs.append(_ref(copy, payload, last))
             if last and node.id in kernel.ahead:        # it has been read, and nobody knew that it was the last time
                 kernel.port.post(node.worker, Drop(payload.source, payload.first))
     kernel.log((rows.RESUME, time, node.id, int(outcome), len(refs)))
@@ -114,7 +119,12 @@ def only_unread(kernel: Kernel, node: KNode) -> Unread | None:
     last = all(leader not in node.coming and nodes[leader].out_latency > 0 for leader in node.leaders)
     if payload is None:
         return Unread(copy.kind, Ref(copy.source, copy.seq, True, copy.frames), last)
-    return Unread(copy.kind, Ref(payload.source, payload.first, False), last)   # its last reader is known at the end
+    return Unread(copy.kind, _ref(copy, payload, False), last)      # its last reader is known at the end
+
+
+def _ref(copy: Copy, payload: Payload, last: bool) -> Ref:
+    """The name of the frames of a copy, which may be those that another node has sent (`precedents`)."""
+    return Ref(payload.source, payload.first, last, None, -1 if payload.source == copy.source else copy.source)
 
 
 def reject(kernel: Kernel, node: KNode, action: Reject) -> None:
@@ -140,7 +150,7 @@ def reject(kernel: Kernel, node: KNode, action: Reject) -> None:
 def close_round(kernel: Kernel, time: int, node: KNode) -> None:
     """Tell the node that its leaders have left its round behind."""
     kernel.log((rows.RESUME, time, node.id, int(WaitEnd.ROUND_OVER), 0))
-    kernel.open_activation(node, Ready(node.id, time, [], WaitEnd.ROUND_OVER))
+    precedents.go_on(kernel, node, Ready(node.id, time, [], WaitEnd.ROUND_OVER))
 
 
 def _await_departure(kernel: Kernel, node: KNode, patience: Patience, source: int) -> None:

@@ -33,6 +33,7 @@ class Ref(Struct, array_like=True, gc=False):
     first: int                      # sequence number of the first copy of the same broadcast: names the payload
     last: bool                      # no other copy will be asked for in this worker: the payload can go
     frames: list[bytes] | None = None       # the payload itself, where its `Send` had it
+    sender: int = -1                # of this copy, where another node's frames stand for its own; -1: the source
 
 
 # --- events: kernel -> role -----------------------------------------------------------------------------------------
@@ -73,12 +74,15 @@ class Entered(Struct, array_like=True, tag=2, gc=False):
 
     unread: if the role does nothing but wait for this message, it gets it at once: it goes on as at `Ready`, and what
     it does then is `Reply.then`.
+    sent: how many copies it has sent, where its worker may not know of all of them (`emul.kernel.precedents`); -1: it
+    does.
     """
 
     node: int
     now: int
     round: int
     unread: Unread | None = None
+    sent: int = -1
 
 
 class Computed(Struct, array_like=True, tag=3, gc=False):
@@ -271,6 +275,7 @@ class Reply(Struct, array_like=True, gc=False):
     error: str = ""                 # traceback of an exception that is no outcome of the protocol
     then: Reply | None = None       # to the `Ready` that comes next, for a wait that `Entered.unread` has ended
     alike: bool = False             # to `Start`: all nodes of the role would do this, and this role has been ended
+    traceless: bool = False         # the role has been ended where it asked for a round, and has left nothing behind
 
 
 class Observation(Struct, array_like=True, gc=False):

@@ -86,6 +86,12 @@ class Scheme(Generic[P]):
     next: 100,000 of them would take much memory and time. The code before `node.rounds()` runs again in each round, and
     must do nothing but ask for rounds."""
 
+    interchangeable: Sequence[str] = ()
+    """Roles of `stateless` of which, without training, all nodes do the same in a round that the same message begins,
+    if they have as many samples and the same speed: what they do depends on no name, number, index, place, time or
+    datum of their node. Under `training: skip` one of them then answers for all. A role that uses `node.state`, a
+    stream or a report is found out, and each of its nodes is asked."""
+
     lanes: Sequence[str] = (LANE,)
     """The lanes of a node's computations: those of one take turns, those of several go on side by side. A computation
     is on the first, unless `compute(..., lane=...)` names another, such as the link's sending."""
@@ -241,10 +247,14 @@ class Scheme(Generic[P]):
         return self._wrong_roles() or self._wrong_messages() or self._wrong_lanes()
 
     def _wrong_roles(self) -> str:
-        for given, named in (("stateless", self.stateless), ("places", self.places)):
+        for given, named in (("stateless", self.stateless), ("places", self.places),
+                             ("interchangeable", self.interchangeable)):
             strange = [role for role in named if role not in self.roles]
             if strange:
                 return f"has no role {', '.join(strange)}, which {given} names"
+        kept = [role for role in self.interchangeable if role not in self.stateless]
+        if kept:
+            return f"has {', '.join(kept)} in interchangeable and not in stateless"
         wrong = ((role, place, wrong_place(place)) for role, place in self.places.items())
         return next((f'places["{role}"] = {place!r}: {text}' for role, place, text in wrong if text), "")
 

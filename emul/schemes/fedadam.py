@@ -90,5 +90,6 @@ EXAMPLE = example("fedadam", "deadline: 1 s")
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=rounds.MESSAGES, stateless=("client",),
+    interchangeable=("client",),
     oblivious=lambda p: telling(p.selection), compress=("up", "down"), timeouts=("deadline_s",),
     honest=rounds.honest_update, knows_topology=by_plan, check=check, example=EXAMPLE)

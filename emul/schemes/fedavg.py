@@ -61,6 +61,7 @@ EXAMPLE = example("fedavg", "deadline: 1 s")
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=rounds.MESSAGES, stateless=("client",),
+    interchangeable=("client",),
     oblivious=lambda p: judging(p.aggregate) + telling(p.selection), compress=("up", "down"),
     declares=True, timeouts=("deadline_s",), honest=rounds.honest_update,
     knows_topology=by_plan, check=check, accuracy=rounds.accuracy_of, example=EXAMPLE)

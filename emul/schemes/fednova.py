@@ -80,5 +80,6 @@ EXAMPLE = example("fednova", "deadline: 1 s", partition="{dirichlet: 0.3}", solv
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=rounds.MESSAGES, stateless=("client",),
+    interchangeable=("client",),
     oblivious=lambda p: telling(p.selection), compress=("up", "down"), timeouts=("deadline_s",),
     honest=rounds.honest_update, knows_topology=by_plan, check=check, example=EXAMPLE)

@@ -51,5 +51,6 @@ EXAMPLE = example("fedprox", "mu: 0.1, deadline: 1 s")
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=rounds.MESSAGES, stateless=("client",),
+    interchangeable=("client",),
     oblivious=lambda p: telling(p.selection), compress=("up", "down"), timeouts=("deadline_s",),
     knows_topology=by_plan, check=check, accuracy=rounds.accuracy_of, example=EXAMPLE)
