@@ -1,7 +1,7 @@
 """The one reader of tables in text files (CSV): a header with names, then rows; every mistake with its line and column.
 
-UTF-8, with or without a BOM, any ends of lines. Between cells stands `;`, a tab or `,`: the first of these that the
-first line has (or what Excel's line `sep=;` says). With `;` or tabs a decimal comma is a decimal point. Lines that
+UTF-8, with or without a BOM, any ends of lines. Between cells stands `;`, a tab, `,` or `|`: the first of these that
+the first line has (or what Excel's line `sep=;` says). With `;` or tabs a decimal comma is a decimal point. Lines that
 begin with #, empty lines and empty cells at the ends of lines are left out, columns that nobody asks for are passed
 over. A column of durations, rates or shares has its unit in its name (`t_ms`, `rate [kB/s]`, `loss_%`) or in each value
 ("20 ms").
@@ -29,7 +29,9 @@ T = TypeVar("T")
 
 MISSING = frozenset(("", "-", "--", "?", ".", "na", "n/a", "nan", "null", "none"))      # marks of no value, lower case
 _SAME = {"t": ("t", "time", "timestamp"), "latitude": ("latitude", "lat"),          # words for one thing
-         "longitude": ("longitude", "lon", "lng", "long")}
+         "longitude": ("longitude", "lon", "lng", "long"),
+         "node": ("node", "client", "device", "node_id", "client_id", "device_id"),
+         "t_on": ("t_on", "on", "start", "begin", "arrival"), "t_off": ("t_off", "off", "end", "stop", "departure")}
 MOST_ROWS = 5_000_000
 _ENOUGH = 20        # problems of one file, before reading it further helps nobody
 
@@ -64,7 +66,7 @@ def records(text: str, blanks: bool = False) -> Iterator[tuple[int, list[str]]]:
         if not content or content[0] == "#":
             continue
         if not found:
-            said = re.fullmatch(r"sep=([,;\t])", content)
+            said = re.fullmatch(r"sep=([,;\t|])", content)
             separator, found = said[1] if said else _separator(line, blanks), True
             if said:
                 continue
@@ -98,7 +100,7 @@ def records(text: str, blanks: bool = False) -> Iterator[tuple[int, list[str]]]:
 
 def _separator(line: str, blanks: bool) -> str | None:
     bare = re.sub(r'"[^"]*"', "", line.strip("\n"))
-    return next((one for one in ";\t," if one in bare), None if blanks else ",")
+    return next((one for one in ";\t,|" if one in bare), None if blanks else ",")
 
 
 @lru_cache(maxsize=1024)

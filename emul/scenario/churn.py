@@ -197,9 +197,10 @@ _WHEN = ("file", "diurnal", "rounds", "from_round")        # one of them says wh
 class OwnAvailability(Section):
     """Of the members of a group."""
 
-    # CSV with the columns `node`, `t_on`, `t_off` and perhaps `period`: when a node is there. Units stand in the
-    # header (`t_on_s`) or in the values. An end that is empty or `inf` is none. A node whose only row ends as it
-    # begins is never there. Or a file of FedScale or of states and seconds.
+    # CSV with the columns `node`, `t_on`, `t_off` (also `client`, `start`, `end`) and perhaps `period`: when a node is
+    # there. Units stand in the header (`t_on_s`) or in the values. Dates, and seconds since 1970, count from the first.
+    # An end that is empty or `inf` is none. A node whose only row ends as it begins is never there. Or a file of
+    # FedScale or of states and seconds.
     file: Text | None = None
     # In place of a file: the time of day.
     diurnal: DiurnalRule | None = None

@@ -258,6 +258,22 @@ def test_presence_as_pairs_of_times_is_read_from_whatever_has_it(tmp_path, text,
     assert read_availability(tmp_path / "again.csv") == found
 
 
+@pytest.mark.parametrize(("text", "offset"), [
+    ("node,t_on_s,t_off_s\n1,890,2042\n1,0,54\n2,10,700\n", 0),                      # in any order
+    ("client_id,start_ms,end_ms,model\n1,0,54000,x\n1,890000,2042000,x\n2,10000,700000,y\n", 0),
+    ("node,t_on,t_off\n1,2026-05-01T10:00:00Z,2026-05-01T10:00:54Z\n2,2026-05-01T12:00:10+02:00,2026-05-01T10:11:40Z\n"
+     "1,2026-05-01T10:14:50Z,2026-05-01T10:34:02Z\n", 0),
+    ("device;on_s;off_s\n1;1700000000;1700000054\n1;1700000890;1700002042\n2;1700000010;1700000700\n", 0),
+    ("device|on_s|off_s\n1|1700000000|1700000054\n1|1700000890|1700002042\n2|1700000010|1700000700\n",
+     1_700_000_000 * S)])
+def test_presence_counts_from_the_first_of_dates_and_of_times_since_1970(tmp_path, text, offset):
+    (tmp_path / "a.csv").write_text(text)
+    assert holds_availability(text)
+    assert read_availability(tmp_path / "a.csv", offset_ns=offset) == {
+        "1": Schedule(((0, 54 * S), (890 * S, 2042 * S))), "2": Schedule(((10 * S, 700 * S),))}
+    assert list(read_availability(tmp_path / "a.csv", offset_ns=offset)) == ["1", "2"]
+
+
 def test_a_summary_tells_how_much_of_the_time_nodes_are_there(tmp_path):
     (tmp_path / "a.csv").write_text("node,t_on_s,t_off_s,period_s\na,0,30,40\nb,10,20,40\nb,30,40,40\nc,0,0,40\n")
     found = availability_summary(read_availability(tmp_path / "a.csv"))

@@ -92,6 +92,21 @@ FORMS = {
     "a triangle without the last line": ",Riga,Oulu,Kiel\nRiga,,14,31\nOulu,,,40\n",
     "with units": ",Riga,Oulu,Kiel\nRiga,0,14 ms,0.031 s\nOulu,,0,40000 us\nKiel,,,0\n",
     "separators at the ends": "Riga,Oulu,Kiel,\n0,14,31,\n14,0,40,\n31,40,0,\n",
+    "an upper triangle moved to the left": ",Riga,Oulu,Kiel\nRiga,0,14,31\nOulu,0,40\nKiel,0\n",
+    "and without its diagonal": ",Riga,Oulu,Kiel\nRiga,14,31\nOulu,40\nKiel\n",
+    "numpy.triu": "Riga,Oulu,Kiel\n0,14,31\n0,0,40\n0,0,0\n",
+    "numpy.tril": ",Riga,Oulu,Kiel\nRiga,0,0,0\nOulu,14,0,0\nKiel,31,40,0\n",
+    "R's dist": "     Riga Oulu\nOulu 14\nKiel 31 40\n",
+    "an upper triangle of the sites that it needs": ",Oulu,Kiel\nRiga,14,31\nOulu,,40\n",
+    "anything on the diagonal": ",Riga,Oulu,Kiel\nRiga,self,14,31\nOulu,14,nan,40\nKiel,31,40,-1\n",
+    "bars": "|Riga|Oulu|Kiel\nRiga|0|14|31\nOulu|14|0|40\nKiel|31|40|0\n",
+    "lines of two regions": "sending_region,receiving_region,median_ms,p90_ms\nRiga,Oulu,14,15\nRiga,Kiel,31,32\n"
+                            "Kiel,Oulu,40,44\n",
+    "lines of a tool": '"source","destination","timestamp","min","avg","max","mdev"\n"Riga","Oulu","2026-05-01",13,14,16,1\n'
+                       '"Riga","Kiel","2026-05-01",30,31,33,1\n"Kiel","Oulu","2026-05-01",39,40,44,1\n',
+    "lines of three averages": "node1,node2,rtt_min_ms,rtt_avg_ms,rtt_max_ms\nRiga,Oulu,13,14,15\nRiga,Kiel,30,31,32\n"
+                               "Kiel,Oulu,39,40,44\n",
+    "lines of a site with itself": "from,to,rtt_ms\nRiga,Riga,self\nRiga,Oulu,14\nRiga,Kiel,31\nKiel,Oulu,40\nKiel,Kiel,0\n",
     "lines": "from,to,rtt_ms\nRiga,Oulu,14\nRiga,Kiel,31\nKiel,Oulu,40\n",
     "lines with more columns": "src,dst,sent,rtt_ms,loss_%\nRiga,Oulu,9,14,0\nRiga,Kiel,9,31,1\nKiel,Oulu,9,40,0\n",
     "lines under other names": "site_1,site_2,ms\nRiga,Oulu,14\nRiga,Kiel,31\nKiel,Oulu,40\n",
@@ -107,6 +122,40 @@ def test_every_form_is_read(tmp_path, form):
     assert sorted(net.names) == sorted(at.values())
     for a, b, ms in (("Riga", "Oulu", 14), ("Kiel", "Riga", 31), ("Oulu", "Kiel", 40)):
         assert rtt_ns(net, at[a], at[b]) == ms * MS
+
+
+@pytest.mark.parametrize("names", [("101", "102", "103"), ("10.0.0.1", "10.0.0.2", "192.168.7.9"), ("3com", "1a", "2b")])
+@pytest.mark.parametrize("corner", ["", "site", "rtt_ms"])
+def test_names_that_are_numbers_or_begin_with_them_stand_on_both_sides(tmp_path, names, corner):
+    a, b, c = names
+    net = network(tmp_path, f"{corner},{a},{b},{c}\n{a},,14,31\n{b},14,,40\n{c},31,40,\n")
+    assert sorted(net.names) == sorted(names)
+    assert (rtt_ns(net, a, b), rtt_ns(net, a, c), rtt_ns(net, b, c)) == (14 * MS, 31 * MS, 40 * MS)
+
+
+def test_a_symmetric_matrix_without_names_has_no_line_of_names(tmp_path):
+    net = network(tmp_path, "-,14,31\n14,-,40\n31,40,-\n")
+    assert net.names == ["site1", "site2", "site3"]
+    assert rtt_ns(net, "site2", "site3") == 40 * MS
+
+
+def test_sites_may_be_called_as_ends_are(tmp_path):
+    for a, b in (("a", "b"), ("u", "v"), ("site1", "site2")):
+        net = network(tmp_path, f"rtt_us,{a},{b},x\n{a},,14,31\n{b},14,,40\nx,31,40,\n")
+        assert sorted(net.names) == sorted([a, b, "x"])
+        assert rtt_ns(net, a, "x") == 31_000
+
+
+def test_rates_of_a_triangle_of_zeros_hold_in_both_directions_and_other_zeros_are_told(tmp_path):
+    late = ",a,b,c\na,0,14,31\nb,14,0,40\nc,31,40,0\n"
+    net = network(tmp_path, late, rates=",a,b,c\na,0,90,80\nb,0,0,60\nc,0,0,0\n")
+    assert [net.parameters(u, v).bandwidth_bps for u, v in ((0, 1), (1, 0), (2, 1))] == [90_000_000] * 2 + [60_000_000]
+    assert net.parameters(1, 2).bandwidth_bps == 60_000_000
+    net = network(tmp_path, late, rates="from,to,MB/s\na,a,0\na,b,9\na,c,8\nb,c,6\n")
+    assert net.parameters(1, 0).bandwidth_bps == 72_000_000
+    with pytest.raises(TopologyError) as caught:
+        network(tmp_path, late, rates=",a,b,c\na,0,90,0\nb,70,0,60\nc,50,40,0\n")
+    assert [(p.line, p.place, p.found) for p in caught.value.problems] == [(2, "a->c", "0")]
 
 
 def test_a_key_says_what_a_file_does_not(tmp_path):

@@ -170,6 +170,25 @@ def test_keys_that_a_format_does_not_use_are_refused(tmp_path):
         f'{tmp_path / "t.csv"}: column, "c_mbps"', 'expected the name of a column; did you mean "b_mbps"?')
 
 
+@pytest.mark.parametrize(("unit", "bps"), [
+    ("bits/sec", 8), ("Kbits/sec", 8_000), ("Mbits/sec", 8_000_000), ("Gbits/sec", 8_000_000_000), ("Bytes/sec", 64),
+    ("KBytes/sec", 8 * 8 << 10), ("MBytes/sec", 8 * 8 << 20), ("GBytes/sec", 8 * 8 << 30)])
+def test_iperf_counts_bits_in_thousands_and_bytes_in_1024(unit, bps):
+    text = "".join(f"[  5]   {t}.00-{t + 1}.00   sec  1.10 MBytes  8 {unit}    0\n" for t in range(2))
+    assert parse_trace(text, "f", "iperf").rates_bps == (bps, bps)
+
+
+@pytest.mark.parametrize("times", [
+    ("2026-03-29T01:59:59+0100", "2026-03-29T03:00:01+0200"),          # over the hour that summer time takes
+    ("2026-05-01T10:00:00Z", "2026-05-01T12:00:02+02:00"), ("2026-05-01 10:00:00.5", "2026-05-01 10:00:02,5"),
+    ("1700000000000", "1700000002000"), ("1700000000", "1700000002"), ("1700000000000000", "1700000002000000")])
+def test_times_of_day_count_from_the_first(times):
+    trace = parse_trace(f"time;bandwidth_mbps\n{times[0]};5\n{times[1]};3\n", "f", "csv")
+    assert (trace.times_ns, trace.length_ns) == ((0, 2 * 10**9), 2 * 10**9)
+    minutes = parse_trace("time,bandwidth_mbps\n2026-05-01 10:00,5\n2026-05-01 10:02,3\n", "f", "csv")
+    assert minutes.length_ns == 120 * 10**9
+
+
 def test_at_most_twenty_problems_of_a_file_are_told():
     assert errors("1\n" + "x\n" * 50, "mahimahi").endswith("and 30 more")
 

@@ -31,7 +31,8 @@ _NOTHING = ("inf", "infinity", "timeout", "unreachable", "x", "*")      # beside
 _ROUND_TRIP = re.compile(r"rtt|round|ping")
 _ONE_WAY = re.compile(r"one_?way|owd|latency|delay")
 _RATE = re.compile(r"rate|bandwidth|throughput|goodput|capacity|speed|bps|bit/s")
-_CELL = re.compile(r"([+-]?(?:\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?:[eE][+-]?\d{1,2})?)\s*(\D.*)?", re.ASCII)
+_MIDDLE = re.compile(r"(?:^|[ _])(?:avg|average|mean|median|p50)(?:$|[ _\[(])")     # of a tool's least, mean and largest
+_CELL = re.compile(r"([+-]?(?:\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?:[eE][+-]?\d{1,2})?)\s*([^\s\d.,+-].*)?", re.ASCII)
 _APART = Fraction(1, 10)                        # two round trips of a pair that differ by more are told
 
 
@@ -69,7 +70,8 @@ class _File:
         self.problems.append(Problem(place, found[:60], expected, line))
 
     def _read(self, rows: list[tuple[int, list[str]]]) -> None:
-        ends = ends_of(rows[0][1])
+        head, below = rows[0][1], {cells[0] for _, cells in rows[1:]}
+        ends = ends_of(head, letters=any(map(_says_what, head)) and not below & {*head})
         of_pairs = all(len(cells) == 3 and not _is_value(cells[0]) and not _is_value(cells[1]) for _, cells in rows)
         if ends is not None:
             self._list(rows, *ends)
@@ -93,8 +95,10 @@ class _File:
                 continue
             pair = cells[source], cells[target]
             self.names += [name for name in dict.fromkeys(pair) if name not in self.names]
+            if pair[0] == pair[1]:
+                continue
             value = self._value(line, f"{pair[0]}->{pair[1]}", cells[at] if at < len(cells) else "")
-            if value is not None and pair[0] != pair[1]:
+            if value is not None:
                 found.setdefault(pair, []).append((value, line))
         for pair, values in found.items():
             alike = {value for value, _ in values}
@@ -109,11 +113,12 @@ class _File:
     def _column(self, line: int, head: list[str], source: int, target: int) -> int | None:
         """The column of the values, found by its name, or the only one that there is."""
         others = [i for i in range(len(head)) if i not in (source, target) and (head[i] or len(head) == 3)]
-        kinds = (_RATE,) if self._key == "rates" else (_ROUND_TRIP, _ONE_WAY)
+        kinds = (_RATE,) if self._key == "rates" else (_ROUND_TRIP, _ONE_WAY, _MIDDLE)
         for kind in kinds:
             named = [i for i in others if kind.search(head[i].lower())]
-            if len(named) == 1:
-                return named[0]
+            middle = [i for i in named if _MIDDLE.search(head[i].lower())]
+            if len(named) == 1 or len(middle) == 1:
+                return (middle or named)[0]
             if named:
                 self._problem(line, "", ", ".join(head[i] for i in named), "expected one such column")
                 return None
@@ -132,7 +137,12 @@ class _File:
         width = max(len(cells) for _, cells in rows)
         below = [cells[0] for _, cells in rows[1:]]
         numbers = [[str(i) for i in range(begin, begin + len(rows) - 1)] for begin in (0, 1)]       # pandas', R's names
-        numbered = first in numbers or (first[1:] == below and below in numbers and not _CELL.fullmatch(first[0]))
+        # Names that are numbers, on both sides. The first line of a symmetric matrix without names reads the same from
+        # left and from above, too, but has a value or a mark of none at its own diagonal, where names leave a blank or
+        # have a word.
+        both_sides = len(first) > 1 and sorted(first[1:]) == sorted({*below}) and (
+            not _is_value(first[0]) or not first[0] or below in numbers and not _CELL.fullmatch(first[0]))
+        numbered = first in numbers or both_sides
         has_header = numbered or not all(map(_is_value, first[1:])) or len(rows) == width + 1
         body = rows[1:] if has_header else rows
         rows_named = (not all(map(_is_value, below)) or (numbered and first not in numbers) or len(first) < width
@@ -151,26 +161,46 @@ class _File:
             if twice:
                 self._problem(line, "", twice[0] or "no name", "expected every site once, by its name")
         both, lines, heads = set(columns) & set(places), set(places), set(columns)
-        if len(places) != len(body) or (both and not (lines <= heads or heads <= lines)):      # one has a typo
+        dist = len(columns) == len(places) > 1 and (places[:-1] == columns[1:] or columns[:-1] == places[1:])   # as R's
+        if len(places) != len(body) or (both and not (lines <= heads or heads <= lines or dist)):       # a typo
             odd = [name for name in [*places, *columns] if name not in both] or [f"{len(body)} lines"]
             self._problem(line, "", listed(odd, 5), f"expected the same {len(columns)} sites in lines and columns")
         if self.problems:
             return
         self.names = list(dict.fromkeys([*places, *columns]))
-        for place, (line, cells) in zip(places, body, strict=True):
-            cells = cells[1:] if rows_named else cells
+        values = [cells[1:] if rows_named else cells for _, cells in body]
+        for cells in values:
             while len(cells) > len(columns) and not cells[-1]:
                 cells.pop()
-            if len(cells) > len(columns):
-                self._problem(line, place, f"{len(cells)} values", f"expected {len(columns)}, one a site")
+        n, lines_of = len(columns), dict[tuple[str, str], int]()
+        if n > 1 and [len(cells) for cells in values] in ([*range(n, 0, -1)], [*range(n - 1, -1, -1)]):
+            values = [[""] * (n - len(cells)) + cells for cells in values]      # the upper triangle, moved to the left
+        for place, (line, _), cells in zip(places, body, values, strict=True):
+            if len(cells) > n:
+                self._problem(line, place, f"{len(cells)} values", f"expected {n}, one a site")
                 continue
             for column, text in zip(columns, cells, strict=False):      # shorter: a triangle
-                value = None if place == column else self._value(line, f"{place}->{column}", text)
+                value = None if place == column else self._value(line, f"{place}->{column}", text, zero=True)
                 if value is not None:
                     self.pairs[place, column] = value
+                    lines_of[place, column] = line
+        if places == columns:
+            self._drop_triangle_of_zeros(places)
+        for (a, b), value in self.pairs.items():
+            if not value and self._key == "rates":
+                self._refuse_bound(lines_of[a, b], f"{a}->{b}", "0")
 
-    def _value(self, line: int, place: str, text: str) -> Fraction | None:
-        """ns or bit/s; None where nothing was measured."""
+    def _drop_triangle_of_zeros(self, names: Sequence[str]) -> None:
+        """`numpy.triu` leaves zeros below the diagonal: nothing was measured there."""
+        at = {name: i for i, name in enumerate(names)}
+        halves = [[pair for pair in self.pairs if (at[pair[0]] < at[pair[1]]) == upper] for upper in (True, False)]
+        zeros = [not any(self.pairs[pair] for pair in half) for half in halves]
+        if zeros[0] != zeros[1]:
+            for pair in halves[zeros.index(True)]:
+                del self.pairs[pair]
+
+    def _value(self, line: int, place: str, text: str, zero: bool = False) -> Fraction | None:
+        """ns or bit/s; None where nothing was measured. zero: also a rate may be 0."""
         unit_of, usual, what = self._of
         if missing(text) or text.lower() in _NOTHING:
             return None
@@ -181,11 +211,14 @@ class _File:
             self._problem(line, place, text, f"expected {what} such as 20 {usual} or 20, or - where none was measured")
             return None
         value = Fraction(match[1]) * factor
-        if not (value >= 0 if self._key == "matrix" else value > 0) or value > LARGEST:
-            bound = "of 0 or more" if self._key == "matrix" else "above 0"
-            self._problem(line, place, text, f"expected {what} {bound}, or - where none was measured")
+        if not (value > 0 or (value == 0 and (zero or self._key == "matrix"))) or value > LARGEST:
+            self._refuse_bound(line, place, text)
             return None
         return value
+
+    def _refuse_bound(self, line: int, place: str, text: str) -> None:
+        bound = "of 0 or more" if self._key == "matrix" else "above 0"
+        self._problem(line, place, text, f"expected {self._of[2]} {bound}, or - where none was measured")
 
 
 def _text(path: Path) -> str:
@@ -198,7 +231,16 @@ def _text(path: Path) -> str:
 
 
 def _is_value(text: str) -> bool:
-    return missing(text) or text.lower() in _NOTHING or _CELL.fullmatch(text) is not None
+    """True of a number with or without a unit, and of marks of none; an address or a name that begins with digits is
+    none."""
+    match = _CELL.fullmatch(text)
+    return missing(text) or text.lower() in _NOTHING or (match is not None and (
+        match[2] is None or duration_unit(match[2]) is not None or bandwidth_unit(match[2]) is not None))
+
+
+def _says_what(name: str) -> bool:
+    """True of names of columns of measurements."""
+    return any(kind.search(name.lower()) for kind in (_ROUND_TRIP, _ONE_WAY, _RATE, _MIDDLE)) or title(name)[1] is not None
 
 
 def matrix_graph(spec: TopologySpec) -> tuple[nx.DiGraph, list[str]]:

@@ -234,6 +234,8 @@ def _csv(raw: bytes) -> Reading:
     """A table with the columns `source` and `target`; the others are attributes, an empty cell is none."""
     text, problems = text_of(raw, "CSV")
     graph = new_graph(False)
+    if problems:
+        return graph, problems
     try:
         table = tables.parse(text, Path())
     except ScenarioError as error:

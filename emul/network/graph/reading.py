@@ -23,7 +23,10 @@ Statistic = Callable[[list[Any]], Any]
 STATISTICS: dict[str, Statistic] = {       # topology.repeated
     "mean": mean, "median": median, "first": lambda values: values[0]}
 
-_ENDS = (("source", "target"), ("from", "to"), ("src", "dst"), ("source", "destination"), ("origin", "destination"))
+_ENDS = (("source", "target"), ("from", "to"), ("src", "dst"), ("source", "destination"), ("origin", "destination"),
+         ("src", "dest"), ("sending", "receiving"), ("sender", "receiver"))
+_LETTERS = (("u", "v"), ("a", "b"), ("#1", "#2"), ("#a", "#b"))
+_OF_WHAT = r"(?:node|vertex|site|region|zone|city|host|endpoint|router|id|name|ip)"
 
 Reading = tuple[nx.Graph, list[Problem]]
 
@@ -35,6 +38,8 @@ def new_graph(directed: bool, multigraph: bool = False) -> nx.Graph:
 
 def text_of(raw: bytes, what: str) -> tuple[str, list[Problem]]:
     """The text of a file that should be one of `what`, and what is wrong with it."""
+    if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return "", [Problem("", "byte 0", f"is no UTF-8 but UTF-16, save it as UTF-8: expected a {what} file")]
     try:
         return raw.decode("utf-8-sig"), []
     except UnicodeDecodeError as error:
@@ -55,8 +60,16 @@ def plain_value(text: str) -> Any:
     return int(text) if re.fullmatch(r"[+-]?\d+", text, re.ASCII) else float(text)
 
 
-def ends_of(header: Sequence[str]) -> tuple[int, int] | None:
-    """The columns of the two ends of an edge by their names; None: there are none."""
+def ends_of(header: Sequence[str], letters: bool = True) -> tuple[int, int] | None:
+    """The columns of the two ends of an edge by their names; None: there are none. letters: also `u` and `v`, `a` and
+    `b`, `node1` and `node2`, which may be names of vertices where the header of a matrix has such.
+
+    >>> ends_of(["from_region", "to_region", "ms"]), ends_of(["ms", "node1", "node2"]), ends_of(["a", "rtt"])
+    ((0, 1), (1, 2), None)
+    """
     names = [name.strip().lower() for name in header]
-    return next(((names.index(one), names.index(other)) for one, other in _ENDS
-                 if names.count(one) == names.count(other) == 1), None)
+    plain = [re.sub(f"(?<=.)[ _-]{_OF_WHAT}$", "", name) for name in names]
+    numbered = [re.sub(f"^{_OF_WHAT}[ _-]?(?=[12ab]$)", "#", name) for name in names]
+    return next(((words.index(one), words.index(other)) for words, pairs in (
+        (names, _ENDS), (plain, _ENDS), *([(numbered, _LETTERS)] if letters else [])) for one, other in pairs
+                 if words.count(one) == words.count(other) == 1), None)

@@ -31,7 +31,7 @@ from emul.base.streams import generator, key64, uniform_at
 from emul.network.models.laws import Exponential, Fixed, LogNormal, Weibull
 from emul.network.models.pieces import too_short
 from emul.network.models.profiles import NEVER
-from emul.network.models.traceformats import few, shown
+from emul.network.models.traceformats import date_ns, few, shown
 
 Absences: TypeAlias = Iterator[tuple[int, int | None]]
 
@@ -249,8 +249,9 @@ class Schedule:
 def read_availability(path: Path, period_ns: int | None = None, offset_ns: int = 0) -> dict[str, Schedule]:
     """{node: when it is there} from a CSV file, from JSON as FedScale has it, or from lines "node: on, [54, 890]".
 
-    period_ns: of nodes for which the file has none. offset_ns: the time of the file at which a run begins. Raises
-    ScenarioError with the lines.
+    period_ns: of nodes for which the file has none. offset_ns: the time of the file at which a run begins. Dates, and
+    seconds since 1970 unless `offset_ns` is such a time, count from the first of the file. Raises ScenarioError with
+    the lines.
     """
     try:
         text = read_text(path)
@@ -262,7 +263,7 @@ def read_availability(path: Path, period_ns: int | None = None, offset_ns: int =
     elif _TOGGLES.match(_first_line(text)):
         found = _toggles(text, path, period_ns)
     else:
-        found = _rows(path, period_ns)
+        found = _rows(path, period_ns, offset_ns)
     short = [Problem(shown(name), units.format_duration(one.period_ns), expected) for name, one in found.items()
              if one.period_ns is not None and (expected := too_short(one.period_ns, len(one.present), "stays"))]
     if short:
@@ -274,32 +275,60 @@ def holds_availability(text: str) -> bool:
     """True if a text is a trace of availability, and none of bandwidth, by its looks."""
     if text.lstrip()[:1] == "{":
         return '"inactive"' in text
-    return _TOGGLES.match(_first_line(text)) is not None or re.search(r"\bt_?off", _first_line(text), re.I) is not None
+    line = _first_line(text)
+    return _TOGGLES.match(line) is not None or re.search(r"\bt_?off|\b(node|client|device).*\b(off|end|stop|departure)",
+                                                         line, re.I) is not None
 
 
 def _first_line(text: str) -> str:
     return next((line for line in text[:4000].splitlines() if line.strip() and line.lstrip()[0] != "#"), "")
 
 
-def _rows(path: Path, period_ns: int | None) -> dict[str, Schedule]:
+_SINCE_1970 = 10**18        # ns: a time of 2001 and later, and 31 years of a run
+
+
+def _times(file: tables.TextTable, name: str) -> list[int | None]:
+    """The values of a column in ns: durations, or dates."""
+    column = file.find(name) or name
+    at = file.header.index(column)
+    if tables.title(column)[1] is not None or all(date_ns(cells[at]) is None for _, cells in file.rows):
+        return file.durations(name)
+
+    def read(text: str) -> int:
+        if text == "0":             # in the place of an end that is open
+            return 0
+        date = date_ns(text)
+        if date is None or date < 0:
+            raise ValueError("expected a date such as 2026-05-01T08:00:00Z, as other rows have")
+        return date
+    return file.column(column, read)
+
+
+def _rows(path: Path, period_ns: int | None, offset_ns: int = 0) -> dict[str, Schedule]:
     """Of a CSV file with the columns node, t_on, t_off and perhaps period. Units stand in the header (`t_on_s`) or in
-    the values. The rows of a node ascend; an end that is empty or inf is none, and a row that ends as it begins says
-    that the node is in the file."""
+    the values, which may be dates. An end that is empty or inf is none, and a row that ends as it begins says that the
+    node is in the file."""
     file = tables.read(path, ("node", "t_on=s", "t_off=s"), ("node", "t_on=s", "t_off=s", "period=s"))
     off_at = file.header.index(file.find("t_off") or "")
-    open_ended = [cells[off_at].lower() in ("", "inf") for _, cells in file.rows]
+    open_ended = [tables.missing(cells[off_at]) or cells[off_at].lower() == "inf" for _, cells in file.rows]
     file.rows = [(line, [*cells[:off_at], "0", *cells[off_at + 1:]] if is_open else cells)
                  for (line, cells), is_open in zip(file.rows, open_ended, strict=True)]
-    nodes, ons, offs = file.column("node", str), file.durations("t_on"), file.durations("t_off")
+    nodes, ons, offs = file.column("node", str), _times(file, "t_on"), _times(file, "t_off")
+    first = min((on for on in ons if on is not None), default=0)
+    if first >= _SINCE_1970 > offset_ns:
+        ons = [None if on is None else on - first for on in ons]
+        offs = [None if off is None else off - first for off in offs]
     own = file.durations("period") if file.find("period") else None
-    present: dict[str, list[tuple[int, int]]] = {}
+    present: dict[str, list[tuple[int, int]]] = {name: [] for name in nodes if name is not None}
     periods: dict[str, int | None] = {}
-    for i, (line, _) in enumerate(file.rows):
+    order = sorted(range(len(file.rows)), key=lambda i: -1 if ons[i] is None else ons[i])
+    for i in order:
+        line = file.rows[i][0]
         name, on, off = nodes[i], ons[i], NEVER if open_ended[i] else offs[i]
         period = period_ns if own is None else own[i]
         if name is None or on is None or off is None or (period is None and own is not None):
             continue
-        before = present.setdefault(name, [])
+        before = present[name]
         if periods.setdefault(name, period) != period:
             file.problem(line, "period", _text(period), f"expected one period for {name}: {_text(periods[name])}")
         elif off < on:

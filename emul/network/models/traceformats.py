@@ -203,7 +203,7 @@ def _whole(text: str, factor: int) -> int | None:
 # --- CSV ------------------------------------------------------------------------------------------------------------
 
 _NUMBER = r"[+-]?(?:[0-9]{1,30}(?:\.[0-9]{0,30})?|\.[0-9]{1,30})(?:[eE][+-]?[0-9]{1,2})?"
-_DATE = re.compile(r"(\d{4})[-./](\d\d?)[-./](\d\d?)[T _](\d\d?)[:.](\d\d)[:.](\d\d)([.,]\d{1,9})?"
+_DATE = re.compile(r"(\d{4})[-./](\d\d?)[-./](\d\d?)[T _](\d\d?)[:.](\d\d)(?:[:.](\d\d)([.,]\d{1,9})?)?"
                    r"(?: ?(Z|UTC|[+-]\d\d:?\d\d))?", re.ASCII)
 _TIME_NAMES = ("t", "time", "timestamp", "seconds")
 _RATE_NAMES = ("bandwidth", "capacity", "bw", "datarate", "data_rate", "rate", "throughput", "bitrate", "goodput")
@@ -319,16 +319,27 @@ def _instants(table: tables.TextTable, column: str, unit: Fraction | None) -> Ca
                 f'time: "{column} [s]"'), table.header_line)])
 
     def read(text: str) -> int:
-        match = _DATE.fullmatch(text) if unit is None else None
-        if match is None:
-            return tables.duration(text, unit)
-        year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
-        zone = match[8] if match[8] and match[8][0] in "+-" else "+0000"
-        shift = int(zone[1:3]) * 3600 + int(zone[-2:]) * 60
-        whole = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
-        past = int((match[7] or ".0")[1:].ljust(9, "0"))
-        return (round(whole.timestamp()) - (shift if zone[0] == "+" else -shift)) * _S + past
+        date = date_ns(text) if unit is None else None
+        return tables.duration(text, unit) if date is None else date
     return read
+
+
+def date_ns(text: str) -> int | None:
+    """ns from 1970 to a date, in UTC unless it says its zone; None where the text is none. Raises ValueError: there is
+    no such day or time of day.
+
+    >>> date_ns("1970-01-01T01:00:02.5+01:00"), date_ns("1970.01.01 00:01"), date_ns("70 s")
+    (2500000000, 60000000000, None)
+    """
+    match = _DATE.fullmatch(text)
+    if match is None:
+        return None
+    year, month, day, hour, minute, second = (int(part or 0) for part in match.groups()[:6])
+    zone = match[8] if match[8] and match[8][0] in "+-" else "+0000"
+    shift = int(zone[1:3]) * 3600 + int(zone[-2:]) * 60
+    whole = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
+    past = int((match[7] or ".0")[1:].ljust(9, "0"))
+    return (round(whole.timestamp()) - (shift if zone[0] == "+" else -shift)) * _S + past
 
 
 def _rate_of(table: tables.TextTable, column: str, unit: Fraction | None, gaps: str | None) -> Callable[[str], int]:
@@ -439,7 +450,9 @@ def _iperf(text: str, columns: TraceColumns, found: list[Problem]) -> Trace | No
                  if (match := _INTERVAL.search(line)) is not None and "omitted" not in match[6]]
         who = {match[1] for _, match in lines}
         for number, match in lines:
-            factor = units.bandwidth_unit(match[5])
+            # its K, M and G of bytes are powers of 1024, and those of bits of 1000 (units.c of iperf3, Locale.c of 2)
+            binary = re.fullmatch(r"([KMGT])Bytes/sec", match[5])
+            factor = units.bandwidth_unit(f"{binary[1]}iB/s" if binary else match[5])
             start, stop, speed = (tables.finite(match[i]) for i in (2, 3, 4))
             if match[1] != ("SUM" if "SUM" in who else match[1]) or (pieces and start * _S < pieces[-1].end_ns):
                 continue                    # of one stream of several; or what sums up the whole at the end
