@@ -124,11 +124,35 @@ def wrote(x: np.ndarray = X, y: np.ndarray = Y, **more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("targets", "classes"), [
     (Y[:, None], 3), (Y.astype(np.uint8)[:, None], 3), (np.eye(3)[Y], 3), (np.eye(3, dtype=np.int64)[Y], 3),
+    (np.eye(3, dtype=bool)[Y], 3), (np.array([b"bee", b"cat", b"dog"])[Y], 3),
     (np.array(["bee", "cat", "dog"])[Y], 3), (np.array(["bee", "cat", "dog"])[Y][:, None], 3), (Y == 2, 2)])
 def test_labels_are_labels_however_they_are_kept(targets: np.ndarray, classes: int, arrays: object) -> None:
     found = load(wrote(y=targets))
     assert (found.classes, found.labelled) == (classes, True)
     assert found.train_y.tolist() == (Y[10:] if classes == 3 else Y[10:] == 2).tolist()
+
+
+def test_classes_are_called_as_the_labels_are(arrays: object) -> None:
+    for labels in (np.array(["bee", "cat", "dog"]), np.array([b"bee", b"cat", b"dog"])):
+        assert load(wrote(y=labels[Y])).class_names == ("bee", "cat", "dog")
+    assert load(wrote(y=Y == 2)).class_names == ("False", "True")
+    assert load(wrote()).class_names == ()
+    named = load(wrote(y=np.array(["bee", "cat", "dog"])[Y]))
+    assert named.content_key == load(wrote()).content_key               # no result depends on a name
+
+
+@pytest.mark.parametrize(("x", "y", "said"), [
+    (X, Y.astype(float), "train_y: floats that are whole numbers, 0, 1, 2: a regression; for classes give integers"),
+    (X, Y[:, None].astype(np.float32), "train_y: floats that are whole numbers, 0, 1, 2: a regression"),
+    (X, Y + 1, "1 of 4 classes have no sample: labels are 1, 2, 3, and a model has an output for each number up to"),
+    (X, Y * 100, "198 of 201 classes have no sample: labels are 0, 100, 200, and a model"),
+    (X, np.where(np.arange(40) < 10, 3, Y), "no training sample has the labels 3, which test samples have"),
+    (np.zeros((40, 8, 6, 3), np.uint8), Y, "samples of shape (8, 6, 3) look as if their channels came last; images"),
+    (np.zeros((40, 3, 8, 6), np.uint8), Y, ""), (X, Y, ""), (X, X[:, 0, 0], ""), (X, Y * 1.5, "")])
+def test_what_hardly_anybody_wants_is_a_warning(x: np.ndarray, y: np.ndarray, said: str, arrays: object) -> None:
+    found = load(wrote(x, y)).warnings
+    assert [one[len('data set "arrays": '):][:len(said)] for one in found if "channels" in one or x is X] == (
+        [said if "shape" not in said else f"train_x: {said}"[:len(said)]] if said else [])
 
 
 def test_what_is_no_label_stays_what_it_is(arrays: object) -> None:

@@ -30,10 +30,12 @@ TEST = 0.2                      # share of the rows of one file that are test sa
 MISSING = ("refuse", "drop", "mean")
 _MARKS = sorted({*tables.MISSING, "#n/a", "#na", "-nan", "<na>"})       # of no value among numbers, in lower case
 _PARTS = ("train", "test")
+_UNNAMED = ("", "Unnamed: 0")
 _MOST_TEXTS = 100               # different texts of a column that becomes a column for each of them
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _THOUSANDS = r"^[+-]?\d{1,3}(,\d{3})+$"
-_LIKE_NUMBER = r"^[+-]?[\d.,' ]*\d[\d.,' ]*([eE][+-]?\d+)?\s*%?$"      # also 1.234,56 and 1 234 and 12 %
+# also 1.234,56 and 1 234 and 12 %, $5 and 5.5 kg, and what spreadsheets set for a minus
+_LIKE_NUMBER = r"^[+\-\x{2212}]?[$€£¥]? ?[+-]?[\d.,' ]*\d[\d.,' ]*([eE][+-]?\d+)?\s*[%$€£¥°\p{L}/]{0,10}$"
 
 Arrays = dict[str, Any]
 
@@ -124,8 +126,12 @@ def _summary(file: Path, arrays: Arrays, inputs: Mapping[str, tuple[int, bool]],
     """A line on what columns give. inputs: of each column how many inputs it gives, and whether it is of texts."""
     numbers = sum(not texts for _, texts in inputs.values())
     of_texts = [f"{count} of {name}" for name, (count, texts) in inputs.items() if texts]
-    of_classes = arrays["train_y"].dtype.kind in "iu"
-    targets = f"{arrays['train_y'].max(initial=0) + 1:,} classes" if of_classes else "numbers, a regression"
+    train = arrays["train_y"]
+    targets = "numbers, a regression"
+    if train.dtype.kind != "f":
+        classes = train.max(initial=0) + 1 if train.dtype.kind in "iu" else len(
+            np.unique(np.concatenate([train, arrays["test_y"]])))
+        targets = f"{classes:,} classes"
     return (f"{file.name}: {len(arrays['train_y']):,} training and {len(arrays['test_y']):,} test samples, "
             f"{arrays['train_x'].shape[1]} inputs: {numbers} columns of numbers"
             + (f", texts as zeros and ones: {', '.join(of_texts)}" if of_texts else "") + f"; {y}: {targets}")
@@ -251,10 +257,15 @@ def _table(file: Path) -> _Table:
         found = arrow.read_csv(file, options, arrow.ParseOptions(
             delimiter=between or ",", newlines_in_values=True,
             invalid_row_handler=lambda row: "skip" if row.text.lstrip().startswith("#") else "error"))
+    except UnicodeDecodeError:
+        with file.open("rb") as opened:
+            wide = opened.read(2) in (b"\xff\xfe", b"\xfe\xff")
+        raise DataError(f"{file}: no CSV file: {'is UTF-16' if wide else 'is no UTF-8 text'}: save it as UTF-8") from None
     except (OSError, ValueError, pa.ArrowException) as error:
         raise DataError(f"{file}: no CSV file: {' '.join(str(error).split())[:200]}") from None
-    found = found.select([i for i, name in enumerate(found.column_names)        # lines may end with commas
-                          if name or found.column(i).null_count < len(found)])
+    # lines may end with commas, and pandas and R write the numbers of rows into a column without a name
+    found = found.rename_columns([name.strip() for name in found.column_names])
+    found = found.select([i for i, name in enumerate(found.column_names) if name not in _UNNAMED])
     twice = [name for name in found.column_names if found.column_names.count(name) > 1]
     if twice:
         raise DataError(f'{file}: two columns are called "{twice[0]}"')
@@ -295,8 +306,7 @@ def _features(train: np.ndarray, test: np.ndarray, name: str, file: Path, plain:
 
 
 def _targets(train: np.ndarray, test: np.ndarray) -> list[np.ndarray]:
-    """Integers as they are: classes. Texts: the number of each in alphabetical order. Else floats."""
+    """Integers and texts as they are: classes. Else floats."""
     if train.dtype.kind == "U" or test.dtype.kind == "U":
-        texts = np.unique(np.concatenate([train.astype(str), test.astype(str)]))
-        return [np.searchsorted(texts, part.astype(str)) for part in (train, test)]
+        return [train.astype(str), test.astype(str)]
     return [train, test] if train.dtype.kind == test.dtype.kind else [train.astype(float), test.astype(float)]

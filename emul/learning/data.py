@@ -33,7 +33,7 @@ from emul.learning.names import names as names_of
 
 _log = logging.getLogger(__name__)
 
-_FORMAT = 1                         # of the cached arrays: raise it when what is stored changes
+_FORMAT = 2                         # of the cached arrays: raise it when what is stored changes
 _DIGITS_TRAIN = 1500                # of 1797; the rest is the test set
 _UNSIGNED_BYTE = 8                  # the type code of an IDX file
 _MOST_BYTES = 2**32                 # of its values: the largest that are known, of EMNIST, take 2^29
@@ -87,7 +87,8 @@ def load(spec: PlainDict, plugins: Sequence[str] = ()) -> DataSet:
     if name == ARRAYS:
         return own_data.made(name, spec, own_data.read_arrays(spec.get("directory")))
     if name in libraries.KEYS:
-        return own_data.made(name, spec, libraries.read(spec))
+        arrays, class_names = libraries.read(spec)
+        return own_data.made(name, spec, arrays, class_names=class_names)
     if name == csv_data.CSV:
         notes: list[str] = []
         return own_data.made(name, spec, csv_data.read(spec, notes), notes)
@@ -103,7 +104,14 @@ def load(spec: PlainDict, plugins: Sequence[str] = ()) -> DataSet:
                                               1.0)
     _check(name, arrays, known.classes)
     mean, std = levels_of(name, spec, arrays, known.mean, known.std)
-    return DataSet(name, **views(arrays), classes=known.classes, scale=known.scale, mean=mean, std=std)
+    return DataSet(name, **views(arrays), classes=known.classes, scale=known.scale, mean=mean, std=std,
+                   class_names=_class_names(name, spec))
+
+
+def _class_names(name: str, spec: PlainDict) -> tuple[str, ...]:
+    if name == "cifar10":
+        return images.CIFAR_CLASSES
+    return tuple(images.folder_classes(_folder(name, spec.get("directory")))) if name in ("cinic10", FOLDER) else ()
 
 
 def missing(spec: PlainDict) -> str | None:

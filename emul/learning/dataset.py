@@ -45,12 +45,13 @@ class DataSet:
     columns: dict[str, Column] = field(default_factory=dict)    # other values of each sample, such as its writer
     notes: tuple[str, ...] = ()     # what became of the files, for who brings them
     warnings: tuple[str, ...] = ()  # what may be wrong with them
+    class_names: tuple[str, ...] = ()   # of the classes 0, 1, ...; (): they have none
 
     @cached_property
     def content_key(self) -> bytes:
         """In keys of results: a hash of all that a result may depend on, made once. Columns only say who holds what."""
         return KeyMaker().key([getattr(self, f.name) for f in fields(self)
-                               if f.name not in ("columns", "notes", "warnings")])
+                               if f.name not in ("columns", "notes", "warnings", "class_names")])
 
     @property
     def input_shape(self) -> Any:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 CIFAR_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 CIFAR_BATCHES = {"train": [f"data_batch_{i}.bin" for i in range(1, 6)], "test": ["test_batch.bin"]}
 CIFAR_ZIP = "cifar-10-images.zip"
-SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
+SUFFIXES = (".png", ".jpg", ".jpeg", ".jfif", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
 CHANNELS = (1, 3)                           # grey, or red, green and blue
 _RECORD = 1 + 3 * 32 * 32                   # of a batch: a label, then red, green and blue rows
 
@@ -186,13 +186,14 @@ def _common(folder: Path, files: list[Path], channels: int | None) -> tuple[int,
     for path in files:
         with _opened(image_module, str(path), path) as image:
             coloured = coloured or not set(image.getbands()) <= _GREY
-            size = size or (image.height, image.width)
+            size = size or _size(image)
         if channels is not None:
             break
     assert size is not None
     return channels or (3 if coloured else 1), size
 
 
+_ORIENTATION = 0x0112                           # tag of EXIF
 _GREY = {"1", "L", "I", "F", "A", "a"}          # bands of Pillow without colours; A is transparency
 
 
@@ -213,12 +214,41 @@ def _decode(source: Path, images: Iterator[tuple[str, Callable[[], bytes]]], cou
     x = np.empty((count, *shape), np.uint8)
     for i, (name, read) in enumerate(images):
         with _opened(image_module, name, io.BytesIO(read())) as image:
-            if (image.height, image.width) != shape[1:]:
-                raise DataError(f"{name}: expected an image of {shape[2]} x {shape[1]} pixels, found {image.width} x "
-                                f"{image.height}")
+            if (size := _size(image)) != shape[1:]:
+                raise DataError(f"{name}: expected an image of {shape[2]} x {shape[1]} pixels, found {size[1]} x "
+                                f"{size[0]}")
             pixels = np.asarray(_of_8_bits(image_module, name, image).convert("L" if shape[0] == 1 else "RGB"))
+            pixels = _upright(pixels, _orientation(image))
         x[i] = pixels[None] if shape[0] == 1 else pixels.transpose(2, 0, 1)
     return x
+
+
+def _orientation(image: Image) -> int:
+    """How the camera was held, from 1, upright, to 8: phones keep the pixels of their sensor and say this beside."""
+    try:
+        found = image.getexif().get(_ORIENTATION, 1)
+    except Exception:                   # garbled beside good pixels: Pillow raises what its reader of TIFF makes of it
+        return 1
+    if image.format == "TIFF":          # Pillow turns these as it loads them, and garbles those of rows for columns
+        if found in range(5, 9):
+            raise ValueError("a TIFF whose rows are columns (orientation 5 to 8); save it upright")
+        return 1
+    return found if found in range(1, 9) else 1
+
+
+def _size(image: Image) -> tuple[int, int]:
+    """(height, width) as it is looked at."""
+    return (image.width, image.height) if _orientation(image) > 4 else (image.height, image.width)
+
+
+def _upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
+    """(height, width, ...) as it is looked at; EXIF 2.3, table 6: 2 and 4 are mirrored, 3 is upside down, 5 to 8 have
+    rows for columns."""
+    if orientation > 4:
+        pixels = pixels.swapaxes(0, 1)
+    if orientation in (2, 3, 6, 7):
+        pixels = pixels[:, ::-1]
+    return pixels[::-1] if orientation in (3, 4, 7, 8) else pixels
 
 
 def _of_8_bits(image_module: ModuleType, name: str, image: Image) -> Image:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,9 @@ _SPLITS = "dataset_dict.json"           # a folder with this file is a DatasetDi
 Arrays = dict[str, Any]
 
 
-def read(spec: PlainMapping) -> Arrays:
-    """The arrays of `{"set": "huggingface" or "torchvision", "directory": path, ...}`. Raises DataError."""
+def read(spec: PlainMapping) -> tuple[Arrays, Sequence[str]]:
+    """The arrays of `{"set": "huggingface" or "torchvision", "directory": path, ...}`, and the names of its classes
+    where the library knows them. Raises DataError."""
     if reason := missing(spec):
         raise DataError(reason)
     return _READERS[spec["set"]](spec)
@@ -57,7 +58,7 @@ _WHAT = {"y": "the column of targets", "name": "a class of torchvision.datasets"
 
 # --- Hugging Face -------------------------------------------------------------------------------------------------
 
-def _huggingface(spec: PlainMapping) -> Arrays:
+def _huggingface(spec: PlainMapping) -> tuple[Arrays, Sequence[str]]:
     library = _library("datasets", "load_from_disk", HUGGINGFACE)
     folder = Path(spec["directory"]).expanduser()
     try:
@@ -77,7 +78,7 @@ def _huggingface(spec: PlainMapping) -> Arrays:
         if array.dtype.kind not in "iuf":
             raise DataError(f'{folder}: column "{name}": expected numbers, found {array.dtype}; make tokens or classes '
                             "of text before save_to_disk")
-    return arrays
+    return arrays, getattr(splits[str(spec.get("train") or "train")].features[spec["y"]], "names", ())
 
 
 def _column(split: Any, column: str, folder: Path) -> np.ndarray:
@@ -106,7 +107,7 @@ def _each(inputs: Any) -> Iterable[np.ndarray]:
 
 # --- torchvision --------------------------------------------------------------------------------------------------
 
-def _torchvision(spec: PlainMapping) -> Arrays:
+def _torchvision(spec: PlainMapping) -> tuple[Arrays, Sequence[str]]:
     library = _library("torchvision.datasets", "VisionDataset", TORCHVISION)
     sets = [name for name, each in vars(library).items() if inspect.isclass(each)
             and issubclass(each, library.VisionDataset) and each is not library.VisionDataset]
@@ -122,7 +123,7 @@ def _torchvision(spec: PlainMapping) -> Arrays:
             raise DataError(f"{spec['directory']}: torchvision reads no {spec['name']} ({key}={value!r}) there: "
                             f"{_line(error)}; with download=True torchvision fetches it, once") from error
         arrays[f"{part}_x"], arrays[f"{part}_y"] = _samples(found, f"{spec['name']} in {spec['directory']}")
-    return arrays
+    return arrays, getattr(found, "classes", ())
 
 
 def _part_key(made: Any, options: PlainMapping) -> str:
@@ -192,4 +193,5 @@ def _line(error: Exception) -> str:
     return " ".join(str(error).split())[:200]
 
 
-_READERS: dict[str, Callable[[PlainMapping], Arrays]] = {HUGGINGFACE: _huggingface, TORCHVISION: _torchvision}
+_READERS: dict[str, Callable[[PlainMapping], tuple[Arrays, Sequence[str]]]] = {
+    HUGGINGFACE: _huggingface, TORCHVISION: _torchvision}

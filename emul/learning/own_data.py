@@ -31,6 +31,7 @@ from emul.learning.names import DATA, find
 Arrays = Mapping[str, Any]              # name -> array, or what should be one
 _MOST_BYTES = 2**32                     # of the arrays of an archive, and for each byte of its file this many more
 _BYTES_A_BYTE = 64
+_FEW = 100                              # different targets that may be classes
 
 
 def load(name: str, spec: PlainMapping, plugins: Sequence[str] = ()) -> DataSet | None:
@@ -41,22 +42,25 @@ def load(name: str, spec: PlainMapping, plugins: Sequence[str] = ()) -> DataSet 
     return made(name, spec, make(spec))
 
 
-def made(name: str, spec: PlainMapping, given: object, notes: Sequence[str] = ()) -> DataSet:
-    """The data set of arrays by name, checked. notes: what is to be told of it. Raises DataError."""
+def made(name: str, spec: PlainMapping, given: object, notes: Sequence[str] = (), class_names: Sequence[str] = (),
+         ) -> DataSet:
+    """The data set of arrays by name, checked. notes: what is to be told of it. class_names: of targets that are
+    integers. Raises DataError."""
     if not isinstance(given, Mapping):
         raise DataError(f'data set "{name}": expected a dict with {", ".join(PARTS)}, found {type(given).__name__}')
     absent = [part for part in PARTS if part not in given]
     if absent:
         raise DataError(f'data set "{name}": expected the arrays {", ".join(PARTS)}, {", ".join(absent)} not given')
     arrays = {part: mapped(np.asarray, given[part]) for part in PARTS}
-    arrays["train_y"], arrays["test_y"], said = _labels(arrays)
+    arrays["train_y"], arrays["test_y"], texts, said = _labels(arrays)
     arrays = {part: mapped(_plain, arrays[part]) for part in PARTS}
     _check(name, arrays)
     mean, std = levels_of(name, spec, arrays, 0.0, 1.0)
     parts = arrays["train_x"].values() if isinstance(arrays["train_x"], dict) else [arrays["train_x"]]
     scale = 255.0 if any(part.dtype == np.uint8 for part in parts) else 1.0
     return DataSet(name, **views(arrays), classes=_classes(name, arrays), scale=scale, mean=mean, std=std,
-                   columns=_columns(name, given), notes=(*notes, *said), warnings=tuple(_doubtful(name, spec, arrays)))
+                   columns=_columns(name, given), notes=(*notes, *said), warnings=tuple(_doubtful(name, spec, arrays)),
+                   class_names=texts or tuple(map(str, class_names)))
 
 
 def array_files(directory: str | None) -> dict[str, Path]:
@@ -121,25 +125,30 @@ def _plain(found: np.ndarray) -> np.ndarray:
     return found.astype(np.float32) if found.dtype.kind in "fb" and found.dtype != np.float32 else found
 
 
-def _labels(arrays: Arrays) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """Targets of training and test, and what was made of them: texts and truth values are classes in their order, a
-    column of integers (n, 1) is (n,), and rows of one 1 among zeros, (n, C), say which of C classes."""
+def _labels(arrays: Arrays) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], list[str]]:
+    """Targets of training and test, the names of their classes, and what was made of them: texts and truth values are
+    classes in their order, a column of integers (n, 1) is (n,), and rows of one 1 among zeros, (n, C), say which of C
+    classes."""
     both = train, test = arrays["train_y"], arrays["test_y"]
     kinds = {y.dtype.kind for y in both}
     if any(y.ndim == 2 and y.shape[1] == 1 for y in both) and kinds <= set("iubUS") and not _is_row(arrays["train_x"]):
         both = train, test = tuple(y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y for y in both)
     if kinds <= set("US") and all(y.ndim == 1 for y in both):
         classes = np.unique(np.concatenate(both))
-        named = ", ".join(map(str, classes[:5])) + (", ..." if len(classes) > 5 else "")
-        return (np.asarray(np.searchsorted(classes, train)), np.asarray(np.searchsorted(classes, test)),
-                [f"targets are texts: {len(classes):,} classes in alphabetical order, {named}"])
+        named = tuple(one.decode(errors="replace") if isinstance(one, bytes) else one for one in classes.tolist())
+        return (np.asarray(np.searchsorted(classes, train)), np.asarray(np.searchsorted(classes, test)), named,
+                [f"targets are texts: {len(classes):,} classes in alphabetical order, {', '.join(named[:5])}"
+                 + (", ..." if len(classes) > 5 else "")])
+    if kinds == {"b"} and all(y.ndim == 1 for y in both):
+        return train.astype(np.int64), test.astype(np.int64), ("False", "True"), []
     if kinds == {"b"}:
-        return train.astype(np.int64), test.astype(np.int64), []
-    if kinds <= set("iuf") and not _is_row(arrays["train_x"]) and train.shape[1:] == test.shape[1:] and all(
+        train, test = both = train.astype(np.int64), test.astype(np.int64)
+    if kinds <= set("iufb") and not _is_row(arrays["train_x"]) and train.shape[1:] == test.shape[1:] and all(
             y.ndim == 2 and y.shape[1] > 1 and bool(((y == 1).sum(1) == 1).all() and ((y == 0) | (y == 1)).all())
             for y in both) and len(train):
-        return train.argmax(1), test.argmax(1), [f"targets are rows with one 1: labels of {train.shape[1]} classes"]
-    return train, test, []
+        return train.argmax(1), test.argmax(1), (), [
+            f"targets are rows with one 1: labels of {train.shape[1]} classes"]
+    return train, test, (), []
 
 
 def _is_row(x: object) -> bool:
@@ -155,6 +164,10 @@ def _doubtful(name: str, spec: PlainMapping, arrays: Arrays) -> Iterator[str]:
         if least >= 0 and 100 < most <= 255:
             yield (f'data set "{name}": train_x: floats from {least:g} to {most:g}, which stay as they are; pixels are '
                    "scaled to [0, 1] where they are uint8, or by normalise: {mean: 0, std: 255}")
+    if isinstance(x, np.ndarray) and x.ndim == 4 and x.shape[3] in (1, 3, 4) and x.shape[1] not in (1, 3, 4):
+        yield (f'data set "{name}": train_x: samples of shape {x.shape[1:]} look as if their channels came last; '
+               "images are (n, channels, height, width)")
+    yield from _doubtful_targets(name, arrays["train_y"], arrays["test_y"])
     for part in PARTS:
         each = arrays[part] if isinstance(arrays[part], dict) else {part: arrays[part]}
         for key, array in each.items():
@@ -162,6 +175,28 @@ def _doubtful(name: str, spec: PlainMapping, arrays: Arrays) -> Iterator[str]:
                 wrong = ~np.isfinite(array.reshape(len(array), -1)).all(axis=1)
                 yield (f'data set "{name}": {key}: {wrong.sum():,} of {len(array):,} samples hold a number that is not '
                        f"finite, the first of them is {int(wrong.argmax())}; a training on one gives NaN")
+
+
+def _doubtful_targets(name: str, train: np.ndarray, test: np.ndarray) -> Iterator[str]:
+    """Warnings of targets (n,) that are labels as floats, and of labels that training or all samples lack."""
+    if train.ndim != 1 and train.shape[1:] != (1,):
+        return
+    there = np.unique(train)
+    if train.dtype.kind == "f":
+        if len(there) <= _FEW and np.isfinite(there).all() and (there == there.round()).all() and there[0] >= 0:
+            yield (f'data set "{name}": train_y: floats that are whole numbers, {_some(there)}: a regression; for '
+                   "classes give integers, or name the column of a CSV file in categories")
+        return
+    both = np.union1d(there, test)
+    if both.size and both[0] >= 0 and (absent := int(both[-1]) + 1 - len(both)):
+        yield (f'data set "{name}": {absent:,} of {int(both[-1]) + 1:,} classes have no sample: labels are '
+               f"{_some(both)}, and a model has an output for each number up to the largest")
+    if len(unseen := np.setdiff1d(test, there)):
+        yield f'data set "{name}": no training sample has the labels {_some(unseen)}, which test samples have'
+
+
+def _some(values: np.ndarray) -> str:
+    return ", ".join(f"{value:g}" for value in values[:5]) + (", ..." if len(values) > 5 else "")
 
 
 def _classes(name: str, arrays: Arrays) -> int:

@@ -77,6 +77,6 @@ def test_reading_and_explaining_name_theirs_too(small: Path) -> None:
 
 
 def test_what_numpy_and_pathlib_have_is_taken(small: Path) -> None:
-    run, = emul.run(small, workers=np.int64(0), schemes=np.array(["fedavg"]), out=None, quiet=True,     # type: ignore
+    run, = emul.run(small, workers=np.int64(0), seed=np.int64(0), schemes=np.array(["fedavg"]), out=None, quiet=True,     # type: ignore
                     set={"stop.rounds": np.int32(1)})
     assert run.path == Path("runs/small-fedavg-1")

@@ -105,11 +105,14 @@ def test_what_is_wrong_with_a_description_is_said(changes: dict[str, Any], said:
     ("age,age,label\n1,2,0\n", 'two columns are called "age"'), ("label\n1\n0\n", "expected columns of inputs beside"),
     ("day,label\n2024-01-01,0\n2024-01-02,1\n", 'column "day": expected numbers or texts, found date32'),
     ("age,label\n1,-1\n2,1\n", "expected targets of 0 or more, found -1"), ("", "no CSV file"),
-    ("\x00\xff", "no CSV file")])
-def test_what_is_wrong_with_a_file_is_said_with_its_line(text: str, said: str) -> None:
-    Path("people.csv").write_text(text)
+    ("\x00\xff", "no CSV file"),
+    ("age,label\n1,0\n2,1\n".encode("utf-16"), r"^people\.csv: no CSV file: is UTF-16: save it as UTF-8$"),
+    ("age,label\n1,caf\u00e9\n".encode("latin-1"), r"^people\.csv: no CSV file: is no UTF-8 text: save it as UTF-8$")])
+def test_what_is_wrong_with_a_file_is_said_with_its_line(text: str | bytes, said: str) -> None:
+    raw = text.encode() if isinstance(text, str) else text
+    Path("people.csv").write_bytes(raw)
     with pytest.raises(DataError, match=said):
-        load(spec(columns=None) if "writer" not in text else spec())
+        load(spec(columns=None) if b"writer" not in raw else spec())
 
 
 def scenario(text: str = "", **data: Any) -> Scenario:
@@ -152,7 +155,9 @@ GOOD = [[-3.0, 7.0], [0.0, 9.0], [1.5, 1000.0], [2.0, 1e4]]
     "a\tb\tlabel\n1,5\t7\t0\n-3\t9\t1\n2\t1000\t0\n0\t10000\t1\n",
     "a|b|label\r\n1.5|7|0\r\n-3|9|1\r\n2|1000|0\r\n0|10000|1\r\n",
     "# made by a spreadsheet\n\nsep=;\na;b;label;;\n1,5;7;0;;\n# a pause\n-3;9;1;;\n2;1000;0;;\n0;10000;1;;\n",
-    "\ufeffa,b,label,\n1.5,7,0,\n-3, 9,1,\n2 ,1000,0,\n0,10000,1,\n"])
+    "\ufeffa,b,label,\n1.5,7,0,\n-3, 9,1,\n2 ,1000,0,\n0,10000,1,\n",
+    ",a, b, label\n7,1.5,7,0\n8,-3,9,1\n9,2,1000,0\n10,0,10000,1\n",                     # as pandas writes its index
+    'Unnamed: 0,"a","b","label"\n7,"1.5","7","0"\n8,"-3","9","1"\n9,"2","1000","0"\n10,"0","10000","1"\n'])
 def test_columns_of_numbers_are_numbers_however_they_are_written(text: str) -> None:
     assert numbers(text).tolist() == GOOD
 
@@ -190,6 +195,10 @@ def test_a_missing_target_has_no_mean_and_is_left_out_as_an_integer() -> None:
     (["1 234", "2 000", "3 100", "4 000"], 'line 2: column "a": .* as 0 of its 4 values are, found "1 234"'),
     (["1.234", "2,5", "3,5", "4,0"], 'line 2: column "a": .* found "1.234"; a column of texts'),
     (["12%", "13%", "14%", "9%"], 'found "12%"; a column of texts is named in categories'),
+    (["$12", "$13", "$14.5", "$9"], r'found "\$12"; a column of texts'),
+    (["5.5 kg", "7 kg", "3 kg", "1 kg"], 'found "5.5 kg"; a column of texts'),
+    (["\u22125", "\u22127", "3", "1"], 'found "\u22125"; a column of texts'),
+    (["1'200", "3'400", "2'000", "1'000"], """found "1'200"; a column of texts"""),
     (["1", "2", "inf", "4"], 'line 4: column "a": expected a finite number, found inf')])
 def test_a_column_of_numbers_never_becomes_texts_without_a_word(cells: list[str], said: str) -> None:
     text = "a;label\n" + "".join(f"{cell};{k % 2}\n" for k, cell in enumerate(cells))

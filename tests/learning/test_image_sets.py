@@ -253,6 +253,48 @@ def test_images_of_16_bits_are_scaled_by_their_own_depth(tmp_path: Path, name: s
     assert np.array_equal(folder_of(tmp_path, channels=1).train_x[0, 0], deep // 256)
 
 
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+def test_a_photograph_stands_upright_however_the_camera_was_held(tmp_path: Path, kind: str) -> None:
+    image, turning = (pytest.importorskip(f"PIL.{name}", reason="needs Pillow") for name in ("Image", "ImageOps"))
+    seen = np.zeros((4, 6, 3), np.uint8)
+    seen[:2, :3], seen[2:, :3], seen[:2, 3:] = (200, 0, 0), (0, 200, 0), (0, 0, 200)
+    names = []
+    for way in range(1, 9):
+        how = image.Exif()
+        how[0x0112] = way
+        pixels = seen if way < 5 else seen.swapaxes(0, 1)       # all of them 6 wide as they are looked at
+        image.fromarray(pixels).save(out := io.BytesIO(), kind, exif=how)
+        names.append(f"a/{way}.{kind.lower()}")
+        write_images(tmp_path, {names[-1]: out.getvalue()})
+    found = folder_of(tmp_path)
+    for way, name in enumerate(names, 1):
+        looked_at = turning.exif_transpose(image.open(tmp_path / "train" / name)).convert("RGB")
+        assert np.array_equal(found.train_x[way - 1].transpose(1, 2, 0), looked_at), way
+
+
+def test_a_tiff_whose_rows_are_columns_is_refused(tmp_path: Path) -> None:
+    """Pillow garbles it."""
+    image = pytest.importorskip("PIL.Image", reason="needs Pillow")
+    how = image.Exif()
+    how[0x0112] = 6
+    image.fromarray(np.zeros((4, 4), np.uint8)).save(out := io.BytesIO(), "TIFF", exif=how)
+    write_images(tmp_path, {"a/0.tif": out.getvalue()})
+    with pytest.raises(DataError, match=r"0\.tif: expected an image: a TIFF whose rows are columns .*; save it upright$"):
+        folder_of(tmp_path)
+
+
+@pytest.mark.parametrize(("mode", "channels"), [("L", 1), ("LA", 1), ("1", 1), ("P", 3), ("RGBA", 3), ("CMYK", 3)])
+def test_modes_of_images_are_grey_or_colours(tmp_path: Path, mode: str, channels: int) -> None:
+    image = pytest.importorskip("PIL.Image", reason="needs Pillow")
+    seen = np.zeros((4, 6, 3), np.uint8)
+    seen[:2] = 255
+    image.fromarray(seen).convert(mode).save(out := io.BytesIO(), "TIFF")
+    write_images(tmp_path, {"a/0.tif": out.getvalue()})
+    found = folder_of(tmp_path)
+    assert found.input_shape == (channels, 4, 6)
+    assert np.array_equal(found.train_x[0], [seen[..., 0]] * channels)
+
+
 @pytest.mark.parametrize(("kind", "said"), [(np.float32, "found floats"), (np.int32, "found 32 bits")])
 def test_pixels_whose_white_nobody_knows_are_refused(tmp_path: Path, kind: Any, said: str) -> None:
     pytest.importorskip("PIL", reason="needs Pillow")
