@@ -31,6 +31,7 @@ document.addEventListener("DOMContentLoaded", () => {
     const field = document.createElement("input");
     field.type = "search";
     field.placeholder = "leave rows with this text";
+    field.size = field.placeholder.length + 4;          // with the cross that empties it
     field.setAttribute("aria-label", "leave rows of the table below that have this text");
     field.addEventListener("input", () => {
       const wanted = field.value.toLowerCase();

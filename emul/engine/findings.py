@@ -263,8 +263,9 @@ def samples_held(wiring: Wiring) -> list[SampleCount]:
     try:
         task = Task(setup.task, setup.holders, setup.seed, plugins=setup.plugins)
         shards = [(first + i, shard + i) for first, shard, count in setup.shards for i in range(count)]
-        return [(node, setup.names[node], label, count) for node, shard in shards
-                for label, count in _counts(task, shard)]
+        names = task.data.class_names
+        return [(node, setup.names[node], label, count, None if label is None or label >= len(names) else names[label])
+                for node, shard in shards for label, count in _counts(task, shard)]
     except Exception as error:          # whatever a user's data set raises when it is read again; the run is over
         _log.warning("the samples of the nodes were not counted: %s: %s", type(error).__name__, error)
         return []

@@ -26,8 +26,9 @@ CONTACT_COLUMNS = ("source", "destination", "begin_ns", "end_ns", "rate_bps", "l
 POSITIONS = "positions.parquet"
 PLANE, GLOBE = ("x", "y"), ("lat", "lon")           # metres; degrees
 SAMPLES = "samples.parquet"
-SAMPLE_COLUMNS = ("node", "name", "class", "samples")
-SampleCount = tuple[int, str, int | None, int]      # node, its name, class, samples; None: targets are no labels
+SAMPLE_COLUMNS = ("node", "name", "class", "samples", "class_name")
+# node, its name, class (None: targets are no labels), samples, name of the class (None: it has none)
+SampleCount = tuple[int, str, int | None, int, str | None]
 TRAFFIC = "traffic.parquet"
 TRAFFIC_COLUMNS = ("source", "destination", "entry", "offered_bytes", "carried_bytes", "dropped_bytes")
 LinkTotal: TypeAlias = tuple[str, str, int, int, int]       # ends of the link; bytes: offered = carried + dropped
@@ -81,7 +82,7 @@ def write_positions(folder: Path, rows: Iterable[PositionRow], globe: bool = Fal
 
 def write_samples(folder: Path, counts: Sequence[SampleCount]) -> None:
     """Write the table into the run directory; nothing if there are no counts."""
-    _write_rows(folder / SAMPLES, SAMPLE_COLUMNS, ("int64", "string", "int64", "int64"), counts)
+    _write_rows(folder / SAMPLES, SAMPLE_COLUMNS, ("int64", "string", "int64", "int64", "string"), counts)
 
 
 def traffic_totals(rows: Iterable[TrafficRow]) -> list[LinkTotal]:

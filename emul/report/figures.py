@@ -464,14 +464,16 @@ def _good(metric: str) -> str:
 # --- the samples that each node held: what a partition made of the data ---------------------------------------------
 
 _HOLDERS, _CLASSES = 40, 60       # rows and columns that the figure shows, at most
+_SHORT = 3                        # characters of a class's name that fit over its column
 
 
 def samples_held(run: RunData) -> pd.DataFrame:
-    """`samples.parquet` of the run: node, name, class, samples; empty where it has none. Raises RecordError."""
+    """`samples.parquet` of the run, `SAMPLE_COLUMNS`; empty where it has none. Raises RecordError."""
     file = run.path / SAMPLES
     if not file.is_file():
         return pd.DataFrame(columns=list(SAMPLE_COLUMNS))
-    found: pd.DataFrame = read_table(file, SAMPLE_COLUMNS).to_pandas()
+    *needed, class_name = SAMPLE_COLUMNS        # tables of before have no names of classes
+    found: pd.DataFrame = read_table(file, needed, (class_name,)).to_pandas()
     return found
 
 
@@ -484,16 +486,23 @@ def samples_by_class(found: pd.DataFrame) -> Figure:
     classes = found.groupby("class")["samples"].sum().nlargest(_CLASSES).index.sort_values() if labelled else []
     label = {row.node: f"{row.name} ({row.samples:,})" for row in shown.itertuples(index=False)}
     y = row_axis("holder", list(label.values()))
-    told = ["name:N", *(["class:O"] if labelled else []), alt.Tooltip("samples:Q", format=",")]
+    class_names = _class_names(found)
+    kind = "class:N" if class_names else "class:O"
+    told = ["name:N", *([kind] if labelled else []), alt.Tooltip("samples:Q", format=",")]
     if labelled:
         frame = frame[frame["class"].isin(classes)].astype({"class": int})
+        if class_names:
+            frame["class"] = frame["class"].map(class_names)
+        long = max(map(len, class_names.values()), default=0) > _SHORT
         chart = named("samples").mark_rect(stroke="$card", strokeWidth=1).encode(
-            x=alt.X("class:O", title="class", axis=alt.Axis(labelAngle=0, labelOverlap=True)), y=y, tooltip=told,
+            x=alt.X(kind, title="class", sort=[class_names[c] for c in classes] if class_names else "ascending",
+                    axis=alt.Axis(labelAngle=-40 if long else 0, labelLimit=110, labelOverlap=not long)),
+            y=y, tooltip=told,
             color=alt.Color("samples:Q", title="samples", scale=alt.Scale(
                 domain=[0, int(frame["samples"].max())], range=["$line", "$s1"]),
                 legend=alt.Legend(gradientLength=120, tickCount=2, format=",d")))
         table = found.pivot(index=["node", "name"], columns="class", values="samples").fillna(0).astype(int)
-        table = table.rename(columns=lambda c: f"class {c}").reset_index().merge(held.rename(
+        table = table.rename(columns=lambda c: class_names.get(c, f"class {c}")).reset_index().merge(held.rename(
             columns={"samples": "all"}), on=["node", "name"])
     else:
         chart = named("samples").mark_bar(color="$s1").encode(y=y, x=alt.X("samples:Q", title="samples"), tooltip=told)
@@ -511,6 +520,16 @@ def samples_by_class(found: pd.DataFrame) -> Figure:
                   in_rows(chart, len(shown), px=18, least=3),
                   {"samples": frame.assign(holder=frame["node"].map(label)).drop(columns=["node"])}, table,
                   least_width=320)
+
+
+def _class_names(found: pd.DataFrame) -> dict[int, str]:
+    """Class -> its name, each once, of a set whose classes have names; {} of others."""
+    rows = found.drop_duplicates("class") if "class_name" in found else found.iloc[:0]
+    if rows.empty or rows["class_name"].isna().any():
+        return {}
+    names = {int(c): str(name) for c, name in zip(rows["class"], rows["class_name"], strict=True)}
+    twice = len({*names.values(), "node", "name", "all"}) < len(names) + 3      # columns of the table
+    return {c: f"{c} {name}" if twice else name for c, name in names.items()}
 
 
 def _range(values: pd.Series) -> str:

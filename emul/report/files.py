@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import struct
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,8 @@ from emul.report import palette
 from emul.report.drawing import Figure
 
 _PX = 96 / 72           # of a point
+_LETTER = 0.52          # width of a letter, as a share of the size of the text
+_LINES = 2.15           # height of a row whose name has two lines, as a share of the size of the text
 
 
 @dataclass(frozen=True)
@@ -75,16 +79,17 @@ def vega_lite(figure: Figure, size: FigureSize = SIZES["page"], font: str = "") 
     page = size == SIZES["page"]
     spec = figure.spec() | {"width": size.width, "autosize": {"type": "pad"} if page else {
         "type": "fit-x", "contains": "padding"}}
-    spec["height"] = round(spec["height"] * (size.flat if figure.elastic else size.rows))
-    spec["config"] = _config(size, font)
     tokens = {**palette.LIGHT, **figure.tokens}
     filled: PlainDict = palette.fill(spec if page else _smaller(spec, size), tokens)
+    filled["height"] = max(round(spec["height"] * (size.flat if figure.elastic else size.rows)),
+                           round(_two_lines(filled) * _LINES * size.labels))
+    filled["config"] = _config(size, font)
     return filled | {"datasets": {name: records(f) for name, f in figure.frames.items()}}
 
 
 def _smaller(spec: object, size: FigureSize) -> Any:
     """The specification with letters that it gives a size itself as large as those of axes, and with names at an axis
-    that take half of the width at most."""
+    that take half of the width at most: longer ones go on in a second line."""
     if isinstance(spec, list):
         return [_smaller(item, size) for item in spec]
     if not isinstance(spec, dict):
@@ -93,8 +98,22 @@ def _smaller(spec: object, size: FigureSize) -> Any:
     if "fontSize" in found:
         found["fontSize"] = size.labels
     if isinstance(axis := found.get("axis"), dict) and "labelLimit" in axis:
-        found["axis"] = axis | {"labelLimit": min(axis["labelLimit"], size.width // 2)}
+        limit = min(axis["labelLimit"], size.width // 2)
+        found["axis"] = axis | {"labelLimit": limit}
+        names = found["sort"] if isinstance(found.get("sort"), list) else []
+        letters = int(limit / (_LETTER * size.labels))
+        if any(len(name) > letters for name in names):
+            lines = {name: textwrap.wrap(name, letters, max_lines=2, placeholder=" ...") for name in names}
+            found["axis"] |= {"labelExpr": f"{json.dumps(lines)}[datum.label]", "labelLineHeight": size.labels}
     return found
+
+
+def _two_lines(spec: object) -> int:
+    """The rows of an axis on which a name has two lines; 0: there is none."""
+    if isinstance(spec, dict):
+        return len(spec["sort"]) if "labelLineHeight" in (spec.get("axis") or {}) else max(
+            map(_two_lines, spec.values()), default=0)
+    return max(map(_two_lines, spec), default=0) if isinstance(spec, list) else 0
 
 
 def _config(size: FigureSize, font: str) -> PlainDict:

@@ -298,11 +298,11 @@ def test_no_table_is_read_from_a_pipe_a_link_out_or_beyond_its_size(tmp_path, mo
 
 def test_a_table_that_was_changed_since_it_was_sealed_is_not_read(run, caplog):
     file = run.path / "samples.parquet"
-    counts = [(0, "a", 1, 3)]
+    counts = [(0, "a", 1, 3, None)]
     write_samples(run.path, counts)
     rundir.RunDirectory(run.path).finish()
     assert read_table(file)["samples"].to_pylist() == [3]
-    write_samples(run.path, [(0, "a", 1, 4)])
+    write_samples(run.path, [(0, "a", 1, 4, "cat")])
     with pytest.raises(RecordError, match=r"damaged or changed since the run: samples\.parquet;"):
         _ = run.samples
     (run.path / rundir.SEAL).unlink()

@@ -35,7 +35,8 @@ def two_classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_sample_is_counted_once_with_its_class(two_classes: Path) -> None:
     found = emul.load_run(two_classes).samples
-    assert list(found.columns) == ["node", "name", "class", "samples"]
+    assert list(found.columns) == ["node", "name", "class", "samples", "class_name"]
+    assert found["class_name"].isna().all()                                 # digits have none
     assert found["name"].unique().tolist() == ["client1", "client2", "client3", "client4"]
     assert (found.groupby("name")["class"].nunique() == 5).all()            # 4 clients of 5 classes: each class twice
     labels = np.bincount(data_sets.load({"set": "digits"}).train_y)
@@ -60,6 +61,23 @@ def test_the_report_draws_the_matrix_and_its_table_has_the_zeros(two_classes: Pa
             write(two_classes, tmp_path / "page.html")
     finally:
         changed.write_bytes(before)
+
+
+def test_classes_with_names_are_called_by_them(tmp_path: Path) -> None:
+    rows = [f"{x},{('owl', 'cat', 'eel')[x % 3]}" for x in range(60)]
+    (tmp_path / "pets.csv").write_text("x,kind\n" + "\n".join(rows) + "\n")
+    task = {"data": {"set": "csv", "directory": str(tmp_path / "pets.csv"), "y": "kind"}, "model": "logistic"}
+    found = figures.samples_held(data.open_run(made(tmp_path, task=task)))
+    pairs = found[["class", "class_name"]].drop_duplicates().sort_values("class")
+    assert pairs.to_numpy().tolist() == [[0, "cat"], [1, "eel"], [2, "owl"]]
+    figure = figures.samples_by_class(found)
+    assert list(figure.table.columns) == ["node", "name", "cat", "eel", "owl", "all"]
+    assert set(figure.frames["samples"]["class"]) == {"cat", "eel", "owl"}
+    assert figure.spec()["encoding"]["x"]["sort"] == ["cat", "eel", "owl"]
+    alike = figures.samples_by_class(found.assign(class_name="all"))        # nor do names of columns come twice
+    assert list(alike.table.columns) == ["node", "name", "0 all", "1 all", "2 all", "all"]
+    old = figures.samples_by_class(found.drop(columns="class_name"))
+    assert list(old.table.columns) == ["node", "name", "class 0", "class 1", "class 2", "all"]
 
 
 def test_another_table_in_its_place_is_no_table_of_samples(two_classes: Path, tmp_path: Path) -> None:

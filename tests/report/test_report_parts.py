@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shutil
@@ -354,6 +355,19 @@ def test_every_pdf_is_as_wide_as_it_says_and_nothing_of_it_is_cut(size: str, poi
             assert outside(svg, 336.0) is None, figure.key
         else:                           # the plot, with what stands beside it
             assert width == pytest.approx(0.75 * float(re.search(r'width="([\d.]+)"', svg)[1]), abs=0.5)
+
+
+def test_long_names_of_rows_go_on_in_a_second_line_of_a_column(tmp_path: Path) -> None:
+    figure = next(f for f in every_figure(tmp_path) if f.key == "bytes-by-phase")
+    rows = list(dict.fromkeys(figure.frames["bytes"]["row"]))
+    assert max(map(len, rows)) > 40
+    spec = files.vega_lite(figure, files.SIZES["column"])
+    svg = vl_convert.vegalite_to_svg(spec)
+    for row in rows:
+        lines = re.findall(r"<tspan[^>]*>([^<]+)</tspan>", svg)
+        assert row in lines or any(f"{a} {b}" == row for a, b in itertools.pairwise(lines)) or f">{row}<" in svg, row
+    assert spec["height"] >= 20 * len(rows)                         # room for both lines
+    assert "labelExpr" not in str(files.vega_lite(figure))          # a page has room for one
 
 
 @pytest.mark.slow
