@@ -259,8 +259,8 @@ def _table(file: Path) -> _Table:
             invalid_row_handler=lambda row: "skip" if row.text.lstrip().startswith("#") else "error"))
     except UnicodeDecodeError:
         with file.open("rb") as opened:
-            wide = opened.read(2) in (b"\xff\xfe", b"\xfe\xff")
-        raise DataError(f"{file}: no CSV file: {'is UTF-16' if wide else 'is no UTF-8 text'}: save it as UTF-8") from None
+            found = "is UTF-16" if opened.read(2) in (b"\xff\xfe", b"\xfe\xff") else "is no UTF-8 text"
+        raise DataError(f"{file}: no CSV file: {found}: save it as UTF-8") from None
     except (OSError, ValueError, pa.ArrowException) as error:
         raise DataError(f"{file}: no CSV file: {' '.join(str(error).split())[:200]}") from None
     # lines may end with commas, and pandas and R write the numbers of rows into a column without a name

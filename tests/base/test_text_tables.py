@@ -25,7 +25,8 @@ def columns(table: tables.TextTable) -> tuple[list[int | None], list[float | Non
 @pytest.mark.parametrize("text", [
     PLAIN, "\ufeff" + PLAIN, PLAIN.replace("\n", "\r\n"), PLAIN.replace("\n", "\r"), PLAIN.replace(",", "\t"),
     PLAIN.replace(",", ";"), PLAIN.replace(",", ";").replace(".", ","), "sep=;\n" + PLAIN.replace(",", ";"),
-    PLAIN.replace(",", "|"), PLAIN.replace(",", "\t").replace(".", ","), "# measured\n\n" + PLAIN.replace("a\n", "a\n  # again\n\n"),
+    PLAIN.replace(",", "|"), PLAIN.replace(",", "\t").replace(".", ","),
+    "# measured\n\n" + PLAIN.replace("a\n", "a\n  # again\n\n"),
     PLAIN.replace("\n", ",\n"), PLAIN.replace("\n", ",,,\n"), PLAIN.replace("\n", " ,\n"), PLAIN.rstrip("\n"),
     'more,"t_s",loss,name\n",",0,0.5,"a"\n"x\ny",1.5,0,b\n', ",t_s,loss,name\n0,0,0.5,a\n1,1.5,0,b\n",
     "t_ms,loss,name\n0,50%,a\n1500,0 %,b\n", "t [s],loss_%,Name\n0,50,a\n1.5,0,b\n",

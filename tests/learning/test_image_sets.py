@@ -279,7 +279,7 @@ def test_a_tiff_whose_rows_are_columns_is_refused(tmp_path: Path) -> None:
     how[0x0112] = 6
     image.fromarray(np.zeros((4, 4), np.uint8)).save(out := io.BytesIO(), "TIFF", exif=how)
     write_images(tmp_path, {"a/0.tif": out.getvalue()})
-    with pytest.raises(DataError, match=r"0\.tif: expected an image: a TIFF whose rows are columns .*; save it upright$"):
+    with pytest.raises(DataError, match=r"0\.tif: .*: a TIFF whose rows are columns .*; save it upright$"):
         folder_of(tmp_path)
 
 

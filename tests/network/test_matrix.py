@@ -102,11 +102,13 @@ FORMS = {
     "bars": "|Riga|Oulu|Kiel\nRiga|0|14|31\nOulu|14|0|40\nKiel|31|40|0\n",
     "lines of two regions": "sending_region,receiving_region,median_ms,p90_ms\nRiga,Oulu,14,15\nRiga,Kiel,31,32\n"
                             "Kiel,Oulu,40,44\n",
-    "lines of a tool": '"source","destination","timestamp","min","avg","max","mdev"\n"Riga","Oulu","2026-05-01",13,14,16,1\n'
+    "lines of a tool": '"source","destination","timestamp","min","avg","max","mdev"\n'
+                       '"Riga","Oulu","2026-05-01",13,14,16,1\n'
                        '"Riga","Kiel","2026-05-01",30,31,33,1\n"Kiel","Oulu","2026-05-01",39,40,44,1\n',
     "lines of three averages": "node1,node2,rtt_min_ms,rtt_avg_ms,rtt_max_ms\nRiga,Oulu,13,14,15\nRiga,Kiel,30,31,32\n"
                                "Kiel,Oulu,39,40,44\n",
-    "lines of a site with itself": "from,to,rtt_ms\nRiga,Riga,self\nRiga,Oulu,14\nRiga,Kiel,31\nKiel,Oulu,40\nKiel,Kiel,0\n",
+    "lines of a site with itself": "from,to,rtt_ms\nRiga,Riga,self\nRiga,Oulu,14\nRiga,Kiel,31\nKiel,Oulu,40\n"
+                                   "Kiel,Kiel,0\n",
     "lines": "from,to,rtt_ms\nRiga,Oulu,14\nRiga,Kiel,31\nKiel,Oulu,40\n",
     "lines with more columns": "src,dst,sent,rtt_ms,loss_%\nRiga,Oulu,9,14,0\nRiga,Kiel,9,31,1\nKiel,Oulu,9,40,0\n",
     "lines under other names": "site_1,site_2,ms\nRiga,Oulu,14\nRiga,Kiel,31\nKiel,Oulu,40\n",
@@ -124,7 +126,8 @@ def test_every_form_is_read(tmp_path, form):
         assert rtt_ns(net, at[a], at[b]) == ms * MS
 
 
-@pytest.mark.parametrize("names", [("101", "102", "103"), ("10.0.0.1", "10.0.0.2", "192.168.7.9"), ("3com", "1a", "2b")])
+@pytest.mark.parametrize("names", [("101", "102", "103"), ("10.0.0.1", "10.0.0.2", "192.168.7.9"),
+                                   ("3com", "1a", "2b")])
 @pytest.mark.parametrize("corner", ["", "site", "rtt_ms"])
 def test_names_that_are_numbers_or_begin_with_them_stand_on_both_sides(tmp_path, names, corner):
     a, b, c = names

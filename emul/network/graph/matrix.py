@@ -31,7 +31,7 @@ _NOTHING = ("inf", "infinity", "timeout", "unreachable", "x", "*")      # beside
 _ROUND_TRIP = re.compile(r"rtt|round|ping")
 _ONE_WAY = re.compile(r"one_?way|owd|latency|delay")
 _RATE = re.compile(r"rate|bandwidth|throughput|goodput|capacity|speed|bps|bit/s")
-_MIDDLE = re.compile(r"(?:^|[ _])(?:avg|average|mean|median|p50)(?:$|[ _\[(])")     # of a tool's least, mean and largest
+_MIDDLE = re.compile(r"(?:^|[ _])(?:avg|average|mean|median|p50)(?:$|[ _\[(])")   # of least, mean and largest
 _CELL = re.compile(r"([+-]?(?:\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?:[eE][+-]?\d{1,2})?)\s*([^\s\d.,+-].*)?", re.ASCII)
 _APART = Fraction(1, 10)                        # two round trips of a pair that differ by more are told
 
@@ -141,7 +141,7 @@ class _File:
         # left and from above, too, but has a value or a mark of none at its own diagonal, where names leave a blank or
         # have a word.
         both_sides = len(first) > 1 and sorted(first[1:]) == sorted({*below}) and (
-            not _is_value(first[0]) or not first[0] or below in numbers and not _CELL.fullmatch(first[0]))
+            not _is_value(first[0]) or not first[0] or (below in numbers and not _CELL.fullmatch(first[0])))
         numbered = first in numbers or both_sides
         has_header = numbered or not all(map(_is_value, first[1:])) or len(rows) == width + 1
         body = rows[1:] if has_header else rows
@@ -240,7 +240,8 @@ def _is_value(text: str) -> bool:
 
 def _says_what(name: str) -> bool:
     """True of names of columns of measurements."""
-    return any(kind.search(name.lower()) for kind in (_ROUND_TRIP, _ONE_WAY, _RATE, _MIDDLE)) or title(name)[1] is not None
+    kinds = (_ROUND_TRIP, _ONE_WAY, _RATE, _MIDDLE)
+    return title(name)[1] is not None or any(kind.search(name.lower()) for kind in kinds)
 
 
 def matrix_graph(spec: TopologySpec) -> tuple[nx.DiGraph, list[str]]:
