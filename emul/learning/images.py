@@ -224,7 +224,7 @@ def _decode(source: Path, images: Iterator[tuple[str, Callable[[], bytes]]], cou
 
 
 def _orientation(image: Image) -> int:
-    """How the camera was held, from 1, upright, to 8: phones keep the pixels of their sensor and say this beside."""
+    """The way in which a camera was held, 1 (upright) to 8: phones keep the pixels of their sensor and note this."""
     try:
         found = image.getexif().get(_ORIENTATION, 1)
     except Exception:                   # garbled beside good pixels: Pillow raises what its reader of TIFF makes of it
