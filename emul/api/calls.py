@@ -74,7 +74,8 @@ class Checked:
 
     def __str__(self) -> str:
         said = [*(f"warning: {text}" for text in self.warnings), *(f"note: {text}" for text in self.notes)]
-        return "\n".join([*said, f"{self.name}: ok; schemes: {', '.join(self.schemes)}"])
+        what = f"schemes: {', '.join(self.schemes)}" if self.scenario.task else "a network for a loop (emul.Clock)"
+        return "\n".join([*said, f"{self.name}: ok; {what}"])
 
     __repr__ = __str__
 
@@ -115,7 +116,7 @@ def _unreached(plan: Scenario, wiring: engine.Wiring, scheme: str, raw: dict[str
                plugins: Sequence[str]) -> NetworkError | None:
     """The error of a first round in which a message finds no link, where some nodes have none and nobody forwards;
     None: all messages have one."""
-    if wiring.network.topology.forward or cut_off(
+    if wiring.scheme.guided or wiring.network.topology.forward or cut_off(
             wiring.network, ((u, v) for u in wiring.plan.vertices for v in wiring.plan.vertices if u < v)) is None:
         return None
     from emul.preview import explain as preview  # here, since most scenarios do without its 45 ms

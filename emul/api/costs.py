@@ -22,6 +22,7 @@ import msgspec
 from emul import engine
 from emul.base.files import write_atomically
 from emul.engine.costs import Charge, unequal
+from emul.registry import schemes
 from emul.scenario import Scenario
 from emul.study import cells
 
@@ -39,7 +40,7 @@ def looked_at(plan: Scenario, plugins: Sequence[str] = ()) -> tuple[list[str], l
     if plan.compute.mode != "profile" and (plan.compute.trace is None or plan.compute.mode != "zero"):
         return [], []
     found = engine.load_costs(plan).profile
-    asked = [_asked(plan, name, raw, plugins) for name, raw in plan.schemes]
+    asked = [_asked(plan, name, raw, plugins) for name, raw in plan.schemes if not schemes.find(name, plugins).guided]
     return ([key for key in dict.fromkeys(key for _, unpriced in asked for key in unpriced)],
             unequal(found, [charge for charges, _ in asked for charge in charges]))
 

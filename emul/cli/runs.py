@@ -79,7 +79,10 @@ def run(scenario: ScenarioFile,
     edited = [*flower_scheme(flower, server_app, client_app, run_config), *edits(sets, set_file), *record,
               *["training=skip"] * no_training]
     plan = scenarios.load(scenario, sets=edited, seed=seed, plugins=plugin or ())
-    keeping = engine.Keeping.chosen(store, keep_trainings, [] if what_if is None else [trainings_of(what_if)])
+    loop = None
+    if what_if is not None and not plan.task:
+        loop, plan = what_if, engine.on_network_of(plan, what_if)
+    keeping = engine.Keeping.chosen(store, keep_trainings, [trainings_of(what_if)] if what_if and not loop else [])
     loggers: list[Companion] = []
     if log:                             # nothing of it is imported unless it is asked for
         from emul.report.live.loggers import logger
@@ -88,7 +91,7 @@ def run(scenario: ScenarioFile,
     for unfinished in unfinished_like(out, plan):
         print(f"unfinished run of this scenario: emul resume {unfinished}", file=sys.stderr)
     results = engine.run(plan, scheme=scheme, workers=placed(on, workers), out=out, plugins=plugin or (), quiet=quiet,
-                         keeping=keeping, companions=loggers)
+                         keeping=keeping, companions=loggers, recalled=loop)
     for warning in by_kind(w for r in results for w in r.warnings):
         print(f"warning: {warning}", file=sys.stderr)
     summaries = [r.summary for r in results if r.summary is not None]
@@ -101,7 +104,9 @@ def run(scenario: ScenarioFile,
             print(f"{result.scheme}: {result.directory}")
             for line in [] if result.summary is None else (*protection(result.summary), *rejections(result.summary)):
                 print(f"{result.scheme}: {line}")
-            if what_if is not None and result.summary is not None:
+            if loop is not None and result.summary is not None:
+                print(f"{result.scheme}: the loop of {loop} decides here as it did there")
+            elif what_if is not None and result.summary is not None:
                 print(f"{result.scheme}: {_share_found(result.summary['real_store'])}")
             if network is not None and result.summary is not None:
                 print(f"{result.scheme}: {_not_held(result.summary['network_beyond'])}")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from emul.engine.findings import analysis, drawn, facts, header, observed, timed
     from emul.engine.keeping import Keeping
     from emul.engine.profiling import fit, profile
-    from emul.engine.resuming import ResumeMismatch, replay, resume
+    from emul.engine.resuming import ResumeMismatch, on_network_of, replay, resume
     from emul.engine.running import pool_of, run
     from emul.engine.session import Finished, Result, Session, Watch, execute
     from emul.engine.wiring import Wiring, wire
@@ -22,10 +22,10 @@ else:
         "costs": ("CostSource", "load_costs", "read_profile"),
         "findings": ("analysis", "drawn", "facts", "header", "observed", "timed"),
         "keeping": ("Keeping",), "profiling": ("fit", "profile"),
-        "resuming": ("ResumeMismatch", "replay", "resume"),
+        "resuming": ("ResumeMismatch", "on_network_of", "replay", "resume"),
         "running": ("pool_of", "run"), "session": ("Finished", "Result", "Session", "Watch", "execute"),
         "wiring": ("Wiring", "wire")})
 
 __all__ = ["CostSource", "Finished", "Keeping", "Result", "ResumeMismatch", "Session", "Watch", "Wiring", "analysis",
-           "drawn", "execute", "facts", "fit", "header", "load_costs", "observed", "pool_of", "profile",
-           "read_profile", "replay", "resume", "run", "timed", "wire"]
+           "drawn", "execute", "facts", "fit", "header", "load_costs", "observed", "on_network_of", "pool_of",
+           "profile", "read_profile", "replay", "resume", "run", "timed", "wire"]

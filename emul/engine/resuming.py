@@ -17,18 +17,19 @@ from pathlib import Path
 import msgspec
 
 from emul.base.errors import EmulError
+from emul.base.names import listed
 from emul.base.rows import Row
 from emul.engine.costs import CostSource, load_costs
 from emul.engine.findings import drawn, facts, header, observed
 from emul.engine.keeping import begun, read_command
-from emul.engine.running import AnyPool, pool_of, run, wired, without_workers
+from emul.engine.running import AnyPool, pool_of, run, wired
 from emul.engine.session import Result, Session, Watch, execute, round_of
 from emul.engine.wiring import wire
 from emul.record import rundir, verify
 from emul.record.journal import Journal, MemoryJournal, RecordError, read
 from emul.record.tables import recorded_costs
 from emul.record.verify import first_difference
-from emul.scenario import load, loads
+from emul.scenario import Scenario, load, loads
 
 
 class ResumeMismatch(EmulError):
@@ -81,7 +82,7 @@ def _go_on(there: rundir.RunDirectory, workers: AnyPool, plugins: Sequence[str],
         _require_survived(there.journal, path)
         os.replace(path, there.journal)
 
-    with pool_of(without_workers(count, [wiring]), scenario.workers.timeout_s) as pool:
+    with pool_of(count, scenario.workers.timeout_s) as pool:
         session = Session(scenario, wiring, pool, read_command(there.path).keeping, quiet, watch)
         return session.run_in(there, Journal(path, header(wiring)), ended, there.path)
 
@@ -114,6 +115,22 @@ def _encoded(rows: Iterable[Row]) -> Counter[bytes]:
     return Counter(msgspec.msgpack.encode(row) for row in rows)
 
 
+def on_network_of(plan: Scenario, directory: Path) -> Scenario:
+    """The scenario with the loop of a run, which is to be taken from its record (`run(recalled=...)`). Raises
+    RecordError: it is no run of a loop, or one of other nodes."""
+    entries = load(directory / rundir.SCENARIO, check=False).schemes
+    found = replace(plan, schemes=entries)
+    wiring = wire(found, *entries[0])
+    if not wiring.scheme.guided:
+        raise RecordError(f"{directory}: a run of {entries[0][0]}, and the scenario is a network for a loop: "
+                          "expected the run of a loop")
+    names = read(directory / rundir.JOURNAL).header["names"]
+    if list(names) != list(wiring.plan.names):
+        raise RecordError(f"{directory}: the loop's nodes are {listed(names, 5)}, and this network has "
+                          f"{listed(wiring.plan.names, 5)}: its decisions are not known for others")
+    return found
+
+
 def replay(directory: Path, workers: AnyPool = None, plugins: Sequence[str] = (),
            tell: Callable[[str], None] | None = None, step: Callable[[str], None] = lambda step: None) -> str:
     """Read the record in `directory` whole and compute the run again; its digest.
@@ -131,9 +148,9 @@ def replay(directory: Path, workers: AnyPool = None, plugins: Sequence[str] = ()
         costs = CostSource("recorded", recorded=recorded_costs(directory))
     count, (wiring,) = wired(workers, lambda size: [wire(scenario, name, raw, size, plugins, costs)])
     journal = MemoryJournal(header(wiring))
-    with pool_of(without_workers(count, [wiring]), scenario.workers.timeout_s) as pool:
+    with pool_of(count, scenario.workers.timeout_s) as pool:
         finished = execute(wiring, pool, journal, partial(
-            round_of, step, f"computing {directory} again", scenario.stop.rounds),
+            round_of, step, f"computing {directory} again", None if wiring.scheme.guided else scenario.stop.rounds),
             recalled=directory if wiring.scheme.guided else None)
     again = verify.Again(journal, facts(finished, journal.close()), observed(finished), wiring.network.latencies(),
                          wiring.network.unordered(), drawn(finished) if scenario.network.record else ())

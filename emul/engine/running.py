@@ -46,7 +46,6 @@ def run(scenario: Scenario, *, scheme: str | None = None, workers: AnyPool = Non
     costs = load_costs(scenario)
     count, wirings = wired(workers, lambda size: [
         wire(scenario, name, raw, size, plugins, costs) for name, raw in entries])
-    count = without_workers(count, wirings)
     results: list[Result] = []
     while len(results) < len(wirings):          # once, unless a pool of ours loses a worker: then a new one goes on
         with pool_of(count, scenario.workers.timeout_s) as pool:
@@ -61,12 +60,6 @@ def run(scenario: Scenario, *, scheme: str | None = None, workers: AnyPool = Non
                     break
     uneven = tuple(unequal(costs.profile, sorted({charge for result in results for charge in result.charged})))
     return [dataclasses.replace(result, warnings=result.warnings + uneven) for result in results]
-
-
-def without_workers(count: int | Cluster | Workers | Twin, wirings: Sequence[Wiring],
-                    ) -> int | Cluster | Workers | Twin:
-    """As `count`; no workers, if a program of the user decides in this process what nodes do."""
-    return 0 if not isinstance(count, Twin) and any(wiring.scheme.guided for wiring in wirings) else count
 
 
 def _require_gpu(scenario: Scenario, workers: AnyPool) -> None:
@@ -84,6 +77,8 @@ def wired(workers: AnyPool, wire_for: Callable[[int], list[Wiring]]) -> tuple[in
     _require_bearable(count)
     size = max(1, count if isinstance(count, int) else count.workers)
     wirings = wire_for(size)
+    if not isinstance(count, Twin) and any(one.scheme.guided for one in wirings):
+        return 0, wirings if size == 1 else wire_for(1)     # its roles follow one program, and share its orders
     nodes = max((len(one.plan.names) for one in wirings), default=size)
     if not isinstance(count, int | Cluster) or size <= nodes:
         return count, wirings

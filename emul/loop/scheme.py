@@ -27,7 +27,7 @@ from emul.base import clock
 from emul.base.errors import ProtocolFailure, RoleError, TimedOut
 from emul.base.names import listed
 from emul.base.plain import PlainDict
-from emul.loop.caller import Answer, Caller, Came, Orders, PeerStep, Step, current
+from emul.loop.caller import NO_MODEL, Answer, Caller, Came, Orders, PeerStep, Step, current
 from emul.loop.payload import LoopPayload
 from emul.roles import Declared, Message, Node, Octets, Scheme, World
 
@@ -185,7 +185,7 @@ class Host:
             (work,) = works_of(step, ()).values()
             await computed(node, work.label, work.cpu_ns, work.takes_s)
         elif step.kind == "report":
-            self._report(step)
+            report(node, step.values, step.model)
         elif step.kind == "send":
             self._send(step)
         elif step.kind == "gather":
@@ -196,17 +196,6 @@ class Host:
         elif step.kind == "late":
             self._take(await node.collect(_ALL, timeout_s=0))
             self._answer.came, self._came = self._came, []
-
-    def _report(self, step: Step) -> None:
-        """Report the values; accuracy and loss count as an evaluation."""
-        node, values = self._node, step.values
-        found: PlainDict = {name: values[name] for name in ("accuracy", "loss") if name in values}
-        others = {name: value for name, value in values.items() if name not in found}
-        if found or step.model.size:
-            model = step.model if step.model.size else np.array(list(found.values()), np.float32)
-            node.report(model, evaluate=partial(constant, found), **others)
-        else:
-            node.report(**others)
 
     def _send(self, step: Step) -> None:
         """One message for each load, in the order of the loop: the same load for many clients is encoded once."""
@@ -275,6 +264,17 @@ class Host:
                 self._came.append(Came(message.sender, round_, self._node.now_ns))
 
 
+def report(node: Node, values: PlainDict, model: np.ndarray = NO_MODEL) -> None:
+    """Report the values; accuracy and loss count as an evaluation. model: (d,) float32 to be kept; (0,): none."""
+    found: PlainDict = {name: values[name] for name in ("accuracy", "loss") if name in values}
+    others = {name: value for name, value in values.items() if name not in found}
+    if found or model.size:
+        node.report(model if model.size else np.array(list(found.values()), np.float32),
+                    evaluate=partial(constant, found), **others)
+    else:
+        node.report(**others)
+
+
 _ALL = 10**9                            # messages, more than any inbox has
 _LONG_S = 10**8                         # seconds of a wait without a deadline
 
@@ -325,22 +325,18 @@ async def client(node: Node, p: Params) -> None:
     if p.mode == "synchronous":
         async for round_ in node.rounds(of=node.server):
             with round_:
-                await serve(node, known, await node.recv(Model, node.server))
+                node.send(node.server, await update_for(node, known, await node.recv(Model, node.server)))
     else:
         async for round_ in node.rounds():
             with round_:
-                await serve(node, known, await node.recv_any(Model))
+                node.send(node.server, unscoped(await update_for(node, known, await node.recv_any(Model))))
 
 
-async def serve(node: Node, known: SharedOrders, message: Model) -> None:
-    """Compute as long as the loop says, and answer."""
-    work = known.work.pop((_batch(message), node.id), None)
-    if work is None:
-        return
+async def update_for(node: Node, known: SharedOrders, message: Model) -> Update:
+    """Compute as long as the loop says; the answer."""
+    work = known.work.pop((_batch(message), node.id))
     await computed(node, work.label, work.cpu_ns, work.takes_s)
-    content, declared = work.up.fields()
-    update = Update(content, declared, message.batch)
-    node.send(node.server, unscoped(update) if message.unscoped else update)
+    return Update(*work.up.fields(), message.batch)
 
 
 # --- a peer ---------------------------------------------------------------------------------------------------------
@@ -348,9 +344,9 @@ async def serve(node: Node, known: SharedOrders, message: Model) -> None:
 async def peer(node: Node, p: Params) -> None:
     known, came, others = shared(node.world), list[int](), node.peers
     step = await next_step(node, known, came)
+    if step.ends:
+        return
     async for round_ in node.rounds():
-        if step.ends:
-            return
         with round_:
             await computed(node, step.label, step.cpu_ns, None if step.takes_s < 0 else step.takes_s)
             send_to_peers(node, step, known.caller.sends.pop(node.id, {}) if known.caller else {})
@@ -363,7 +359,9 @@ async def peer(node: Node, p: Params) -> None:
             await node.gather(Through, others)
             step = await next_step(node, known, came)
             if step.values:
-                node.report(**step.values)
+                report(node, step.values)
+        if step.ends:
+            return
 
 
 async def next_step(node: Node, known: SharedOrders, came: Sequence[int]) -> PeerStep:

@@ -364,7 +364,8 @@ def explain(scenario: Scenario, size_bytes: int = 10**6, scheme: str | None = No
         **_cells(network, size_bytes),
         **_background(network),
         "routes": routes(network, scenario.link_rules, size_bytes, scenario.seed),
-        "schemes": [traffic(scenario, name, raw, plugins, crew) for name, raw in entries],
+        "schemes": [traffic(scenario, name, raw, plugins, crew) for name, raw in entries
+                    if not registry.find(name, plugins).guided],
         "unused_attributes": [{"of": kind, "attribute": name, "count": count}
                               for (kind, name), count in sorted(network.unused_attributes().items())],
         "unmatched_rules": [rule.match for rule in network.unmatched_rules()],
@@ -382,9 +383,10 @@ def tables(explained: PlainDict) -> list[tuple[str, Cells]]:
     found = [(f"Routes, and a message of {rounded_size(explained['size_bytes'])} (least / median / largest)",
               [["from", "to", "routes", "hops", "RTT", "bottleneck", "time", "lost", "sent again"],
                *(_route_row(row) for row in explained["routes"])])]
-    found.append(("The first round, nothing lost, no time for computing",
-                  [["scheme", "messages", "payload", "on the links", "virtual time", "before the first round"],
-                   *(_scheme_row(row) for row in explained["schemes"])]))
+    if explained["schemes"]:
+        found.append(("The first round, nothing lost, no time for computing",
+                      [["scheme", "messages", "payload", "on the links", "virtual time", "before the first round"],
+                       *(_scheme_row(row) for row in explained["schemes"])]))
     for row in explained["schemes"]:
         in_round = "in a round of one batch" if row.get("batches") else "in the first round"
         for part, title in (("set_up", "before the first round"), ("round", in_round),
