@@ -161,6 +161,8 @@ PICTURES = (
                                                 "../images/report-sequence.svg")),
     ("A network with its load and losses, and a round in space and time", "emul run scenarios/quickstart.yaml\n"
      "emul report runs/quickstart-fair_seccogc-1", ("../images/report-network.png", "../images/report-round.png")),
+    ("A round as wide as a column of a paper", "emul run scenarios/quickstart.yaml\n"
+     "emul report runs/quickstart-fair_seccogc-1 --figures figures --size column", ("../images/round-column.png",)),
     ("Secure aggregation against clients, parameters and losses", "python -m benchmarks.secagg_networks",
      tuple(f"../images/secagg-{axis}.svg" for axis in ("n", "d", "loss"))))
 CALLS = ("accuracy()", 'bytes(by="phase")', "network()", "losses()", "waiting()", "stragglers()")

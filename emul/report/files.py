@@ -122,7 +122,8 @@ def _config(size: FigureSize, font: str) -> PlainDict:
     if size != SIZES["page"]:
         found |= {"axis": palette.CONFIG["axis"] | text, "text": palette.CONFIG["text"] | {"fontSize": size.labels},
                   "legend": palette.CONFIG["legend"] | text | {"titleFontSize": size.labels, "columnPadding": 8,
-                                                           "layout": {"top": {"anchor": "start", "bounds": "full"}}}}
+                                                           "layout": {"top": {"anchor": "start", "bounds": "full",
+                                                                              "direction": "vertical"}}}}
     return found
 
 

@@ -20,7 +20,21 @@ from report_runs import make_run
 from typer.testing import CliRunner
 
 from emul.base import rows as R
-from emul.report import build, curves, data, figures, files, grid, palette, phases, sequence, study, topology, tradeoffs
+from emul.report import (
+    build,
+    curves,
+    data,
+    figures,
+    files,
+    grid,
+    palette,
+    phases,
+    sequence,
+    spacetime,
+    study,
+    topology,
+    tradeoffs,
+)
 from emul.report.study import StudyMember, StudyRuns, Target
 
 
@@ -355,6 +369,14 @@ def test_every_pdf_is_as_wide_as_it_says_and_nothing_of_it_is_cut(size: str, poi
             assert outside(svg, 336.0) is None, figure.key
         else:                           # the plot, with what stands beside it
             assert width == pytest.approx(0.75 * float(re.search(r'width="([\d.]+)"', svg)[1]), abs=0.5)
+
+
+def test_legends_of_a_column_stand_below_each_other(run: data.RunData, tmp_path: Path) -> None:
+    figure = build._rounds(run, spacetime.space_time(run, data.waits(run), 1000)).figures[0]
+    files.write_figures(tmp_path, [figure], "column")
+    svg = (tmp_path / "space-time.svg").read_text()
+    assert svg.count("role-legend-title") >= 3
+    assert outside(svg, 336.0) is None
 
 
 def test_long_names_of_rows_go_on_in_a_second_line_of_a_column(tmp_path: Path) -> None:

@@ -321,8 +321,7 @@ def _rows(path: Path, period_ns: int | None, offset_ns: int = 0) -> dict[str, Sc
     own = file.durations("period") if file.find("period") else None
     present: dict[str, list[tuple[int, int]]] = {name: [] for name in nodes if name is not None}
     periods: dict[str, int | None] = {}
-    order = sorted(range(len(file.rows)), key=lambda i: -1 if ons[i] is None else ons[i])
-    for i in order:
+    for i in sorted(range(len(file.rows)), key=lambda i: ons[i] or 0):
         line = file.rows[i][0]
         name, on, off = nodes[i], ons[i], NEVER if open_ended[i] else offs[i]
         period = period_ns if own is None else own[i]
