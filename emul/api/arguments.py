@@ -98,18 +98,14 @@ def require(**given: object) -> None:
         for one in error.errors():
             kinds.setdefault(str(one["loc"][0]), set()).add(one["type"])
         fields = _Arguments.model_fields
-        said = "\n".join(f"{name} = {_shown(value)}: expected {fields[name].description}"
-                         for name, value in given.items() if name in kinds)
+        said = "\n".join(f"{name} = {repr(value) if value is None or isinstance(value, bool) else shown(value)}: "
+                         f"expected {fields[name].description}" for name, value in given.items() if name in kinds)
         raise (ValueError if all(found & _UNFIT_VALUES for found in kinds.values()) else TypeError)(said) from None
 
 
 def plain(number: int | None) -> int | None:
     """Python's own whole number, of one that may be NumPy's; None: None."""
     return None if number is None else operator.index(number)
-
-
-def _shown(value: Any) -> str:
-    return repr(value) if value is None or isinstance(value, bool) else shown(value)
 
 
 def loaded(given: Given, set: Mapping[str, object], seed: int | None, plugins: Names) -> Scenario:

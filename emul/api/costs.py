@@ -53,7 +53,9 @@ def _asked(plan: Scenario, scheme: str, raw: dict[str, object], plugins: Sequenc
     if plugins:                     # their code may be in more files than we know
         return _computations(plan, scheme, raw, plugins)
     key = cells.key(replace(plan, schemes=[(scheme, raw)]))
-    kept = _directory() / f"{scheme}-{key}-{_code()}.json"
+    base = os.environ.get("XDG_CACHE_HOME")
+    folder = (Path(base) if base else Path.home() / ".cache") / "emul" / "asked"
+    kept = folder / f"{scheme}-{key}-{_code()}.json"
     with contextlib.suppress(OSError, ValueError):
         before: _Asked = msgspec.json.decode(kept.read_bytes(), type=_Asked)
         if before[0]:
@@ -70,11 +72,6 @@ def _computations(plan: Scenario, scheme: str, raw: dict[str, object], plugins: 
     from emul.preview import explain as preview
 
     return preview.computations(plan, scheme, raw, plugins)
-
-
-def _directory() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "emul" / "asked"
 
 
 @cache

@@ -72,7 +72,8 @@ def read_profile(path: Path) -> dict[str, list[float]]:
     if not isinstance(costs, dict):
         raise _wrong(path, "costs", repr(costs), 'expected {"scheme/role/label": [a, b]}')
     problems = [Problem(f"costs.{key}", repr(value), "expected two numbers of seconds, [a, b]")
-                for key, value in costs.items() if not _is_line(value)]
+                for key, value in costs.items() if not (isinstance(value, list) and len(value) == 2 and all(
+                    isinstance(v, int | float) and not isinstance(v, bool) and 0 <= v < math.inf for v in value))]
     if problems:
         raise ScenarioError(str(path), problems)
     return costs
@@ -108,14 +109,6 @@ def _read_json(path: Path) -> object:
         raise _wrong(path, "", e.strerror or "unreadable", "expected a file that `emul profile` has written") from None
     except (ValueError, RecursionError) as e:
         raise _wrong(path, "", str(e), "expected JSON as `emul profile` writes it") from None
-
-
-def _is_line(value: object) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(_is_cost(v) for v in value)
-
-
-def _is_cost(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
 
 
 def _wrong(path: Path, place: str, found: str, expected: str) -> ScenarioError:

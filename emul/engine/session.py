@@ -155,10 +155,11 @@ class Session:
                 raise
             self.keeping.completed(directory.path)
             profiled = self.scenario.compute.mode == "profile"
+            unstored = (summary["real_store"] or {}).get("failure")     # these trainings will be computed again
             return Result(self.wiring.label, directory.path, summary,
                           tuple(f"{v.name}: {v.detail}" for v in report.violations),
                           warnings=(*self.wiring.warnings, *_unanswered(self.wiring.label, summary),
-                                    *_unstored(self.wiring.label, summary),
+                                    *([f"{self.wiring.label}: trainings: {unstored}"] if unstored else []),
                                     *(f"{self.wiring.label}: {line}" for line in diverged(summary))),
                           charged=frozenset(charges(self.wiring, finished.timings) if profiled else ()))
 
@@ -205,12 +206,6 @@ def note_end(directory: RunDirectory, why: str) -> None:
     """Leave word of why a run ended, if the disk takes it."""
     with contextlib.suppress(OSError):
         directory.write(rundir.ERROR, f"{why}\n")
-
-
-def _unstored(label: str, summary: Mapping[str, Any]) -> list[str]:
-    """A warning of trainings that were not stored: they will be computed again."""
-    failure = (summary["real_store"] or {}).get("failure")
-    return [f"{label}: trainings: {failure}"] if failure else []
 
 
 def _unanswered(label: str, summary: Mapping[str, object]) -> list[str]:

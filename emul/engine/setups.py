@@ -128,7 +128,8 @@ def setups(parts: Parts, worker_of: Sequence[int], workers: int, delays: Sequenc
         models_every=scenario.record.models or 0, payloads=list(scenario.record.payloads),
         payload_rounds=(scenario.record.first, scenario.record.last or NO_LAST),
         payload_room=scenario.record.limit_bytes // max(1, len(placed.names)))
-    devices = [_device(scenario.compute.device, w) for w in range(workers)]
+    kind = scenario.compute.device      # workers share the GPUs, each with a context and a stream of its own
+    devices = [kind if kind == "cpu" else f"{kind}:{w % max(1, gpus())}" for w in range(workers)]
     visible = None if scenario.compute.device == "cpu" else os.environ.get("CUDA_VISIBLE_DEVICES")
     return [msgspec.structs.replace(common, worker=w, device=device, sharing=devices.count(device), visible=visible)
             for w, device in enumerate(devices)]
@@ -233,8 +234,3 @@ def _network_costs(realisation: Realisation | None, names: Sequence[str]) -> dic
         if name in number:
             found.setdefault(number[name], {})[label] = costs
     return found
-
-
-def _device(kind: str, worker: int) -> str:
-    """The device of a worker; workers share the GPUs, each with a context and a stream of its own."""
-    return kind if kind == "cpu" else f"{kind}:{worker % max(1, gpus())}"

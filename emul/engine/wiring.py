@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,16 +66,12 @@ def wire(scenario: Scenario, name: str, raw: PlainDict, workers: int = 1, plugin
     lanes = range(nodes) if scenario.fuse is None else [node % scenario.fuse.lanes for node in range(nodes)]
     worker_of = [lane % workers for lane in lanes]
     told = setups(parts, worker_of, workers, delays)
+    equipment = scenario.equipment      # of `devices` and of groups; None: neither gives any node something
+    devices = devices_of(equipment, scenario.seed, parts.placed) if equipment is not None and equipment.rules else None
     return Wiring(parts.scheme, parts.label, parts.given, parts.params, parts.network,
                   _plan(parts, worker_of, lanes, classes(parts.scheme, told[0])), told,
                   by_kind(_warnings(parts, workers)), parts.realisation, parts.placed.idle,
-                  _devices(parts), {group.name: parts.placed.marked(group.name) for group in scenario.groups})
-
-
-def _devices(parts: Parts) -> list[DeviceClass | None] | None:
-    """node -> its device; None: neither `devices` nor a group gives any node something."""
-    found = parts.scenario.equipment
-    return None if found is None or not found.rules else devices_of(found, parts.scenario.seed, parts.placed)
+                  devices, {group.name: parts.placed.marked(group.name) for group in scenario.groups})
 
 
 def _batteries(parts: Parts) -> dict[int, Battery]:
@@ -92,7 +88,13 @@ def _batteries(parts: Parts) -> dict[int, Battery]:
 def _plan(parts: Parts, worker_of: Sequence[int], lanes: Sequence[int], alike: Sequence[int]) -> Plan:
     scenario, placed, change = parts.scenario, parts.placed, parts.change
     fuse, stop, faulty = scenario.fuse, scenario.stop, behaviours(parts)
-    deciders = _deciders(parts, faulty)
+    chosen = parts.scheme.deciders(placed.roles)
+    # The rounds of nodes that are never faulty are the run's. If each is faulty at times, all of them decide: somebody
+    # has to count the rounds, or `stop: {rounds: ...}` never holds.
+    deciders = [node for node in chosen if node not in faulty] or chosen
+    most, model = scenario.limits.max_message, declared(scenario.task)
+    if model is not None and most == MAX_MESSAGE:       # room for four vectors of the declared model
+        most = max(most, round(16 * model.parameters))
     _expect_somebody(parts, deciders, "counts their rounds")
     _expect_somebody(parts, [node for first, _, count in placed.shards for node in range(first, first + count)],
                      "trains on their data")
@@ -104,7 +106,7 @@ def _plan(parts: Parts, worker_of: Sequence[int], lanes: Sequence[int], alike: S
         batteries=_batteries(parts),
         alike=() if faulty else parts.scheme.stateless, classes=alike, evaluate_every=scenario.evaluation.every,
         fuse=None if fuse is None else Fusing(fused(parts.scheme), fuse.clients, lanes),
-        max_message=_largest(scenario), max_unread=scenario.limits.max_unread)
+        max_message=most, max_unread=scenario.limits.max_unread)
 
 
 def _expect_somebody(parts: Parts, nodes: Sequence[int], why: str) -> None:
@@ -119,20 +121,6 @@ def _expect_somebody(parts: Parts, nodes: Sequence[int], why: str) -> None:
             raise ScenarioError(str(parts.scenario.path or parts.scenario.name), [Problem(
                 "availability.rounds", listed([parts.placed.names[node] for node in nodes], _SHOWN),
                 f"expected one of these in every round: {parts.label} {why}, and none takes part in round {start}")])
-
-
-def _largest(scenario: Scenario) -> int:
-    """The bytes of the largest message. That of a declared model has room for four of its vectors, unless the scenario
-    has a limit of its own."""
-    model, said = declared(scenario.task), scenario.limits.max_message
-    return said if model is None or said != MAX_MESSAGE else max(said, round(16 * model.parameters))
-
-
-def _deciders(parts: Parts, faulty: Container[int]) -> list[int]:
-    """The nodes whose rounds are the run's: those that are never faulty, or all of them where each is faulty at times:
-    somebody has to count the rounds, or `stop: {rounds: ...}` never holds."""
-    chosen = parts.scheme.deciders(parts.placed.roles)
-    return [node for node in chosen if node not in faulty] or chosen
 
 
 # --- warnings -------------------------------------------------------------------------------------------------------

@@ -48,7 +48,9 @@ def missing(spec: Mapping[str, object]) -> str | None:
     if not isinstance(spec.get("y"), str):
         return f'data set "{CSV}": expected y, the name of the column of targets, found {spec.get("y")!r}'
     for key in ("x", "columns", "categories"):
-        if not _are_names(spec.get(key)):
+        names = spec.get(key)
+        if names is not None and not isinstance(names, str) and not (
+                isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)):
             return f'data set "{CSV}": expected {key}, the name of a column or a list of names, found {spec[key]!r}'
     if test is not None and (isinstance(test, bool) or not isinstance(test, int | float) or not 0 < test < 1):
         return f'data set "{CSV}": expected test, a share of the rows between 0 and 1, found {test!r}'
@@ -139,11 +141,6 @@ def _summary(file: Path, arrays: Arrays, inputs: Mapping[str, tuple[int, bool]],
 
 def _files(place: Path) -> dict[str, Path]:
     return {part: place / f"{part}.csv" for part in _PARTS} if place.is_dir() else {"train": place}
-
-
-def _are_names(value: object) -> bool:
-    return value is None or isinstance(value, str) or (
-        isinstance(value, list | tuple) and all(isinstance(name, str) for name in value))
 
 
 def _names(value: str | Sequence[str] | None) -> list[str]:

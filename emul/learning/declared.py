@@ -51,12 +51,9 @@ def mistakes(said: object) -> Iterator[tuple[tuple[str, ...], object, str]]:
     yield from (((str(key),), value, f"unknown key; known are {', '.join(known)}")
                 for key, value in said.items() if key not in known)
     for key in ("parameters", "tokens"):
-        if not _is_amount(said.get(key)):
-            yield (key,), said.get(key), "expected a number, 1 or more"
+        value: object = said.get(key)
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 1 <= value <= _MOST:
+            yield (key,), value, "expected a number, 1 or more"
     layers: object = said.get("layers")
     if layers is not None and (not isinstance(layers, int) or isinstance(layers, bool) or not 1 <= layers <= 10_000):
         yield ("layers",), layers, "expected a whole number in 1..10000"
-
-
-def _is_amount(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 1 <= value <= _MOST

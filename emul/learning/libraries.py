@@ -74,7 +74,9 @@ def _huggingface(spec: PlainMapping) -> tuple[Arrays, Sequence[str]]:
         arrays[f"{part}_x"] = inputs[0] if isinstance(spec["x"], str) else dict(zip(x, inputs, strict=True))
         arrays[f"{part}_y"] = targets
         arrays |= {f"{part}_{name}": values for name, values in zip(columns, others, strict=True)}
-    for name, array in zip((*x, spec["y"]), (*_each(arrays["train_x"]), arrays["train_y"]), strict=True):
+    found = arrays["train_x"]
+    checked = [*(found.values() if isinstance(found, dict) else [found]), arrays["train_y"]]
+    for name, array in zip((*x, spec["y"]), checked, strict=True):
         if array.dtype.kind not in "iuf":
             raise DataError(f'{folder}: column "{name}": expected numbers, found {array.dtype}; make tokens or classes '
                             "of text before save_to_disk")
@@ -99,10 +101,6 @@ def _list(value: object, key: str) -> list[str]:
         raise DataError(f'data set "{HUGGINGFACE}": expected {key}, the name of a column or a list of names, found '
                         f"{value!r}")
     return list(names)
-
-
-def _each(inputs: Any) -> Iterable[np.ndarray]:
-    return inputs.values() if isinstance(inputs, dict) else [inputs]
 
 
 # --- torchvision --------------------------------------------------------------------------------------------------

@@ -253,12 +253,8 @@ def wrong_options(name: str, options: PlainMapping) -> Iterator[tuple[str, objec
             yield key, value, unknown("option", known, key, show_name=False) if known else f"{name} has no options"
         elif not isinstance(value, int) or isinstance(value, bool) or value < 1:
             yield key, value, "expected an integer >= 1"
-        elif key == "heads" and _is_width(width := options.get("width", known["width"])) and width % value:
+        elif key == "heads" and type(width := options.get("width", known["width"])) is int and width % value:
             yield key, value, f"expected a number that divides the width {width}"
-
-
-def _is_width(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def misfit(name: str, input_shape: object) -> str | None:

@@ -109,9 +109,10 @@ class Objective(ABC):
 
     def __str__(self) -> str:
         """Its name, with what is set otherwise than by default: `squared_error(factor=0.5)`."""
-        said = [f"{f.name}={_shown(getattr(self, f.name))}" for f in fields(self)
-                if not _same(getattr(self, f.name), f.default)]
-        return _snake(type(self).__name__) + (f"({', '.join(said)})" if said else "")
+        said = [f"{f.name}={_shown(value)}" for f in fields(self)
+                if hasattr(value := getattr(self, f.name), "shape") or value != f.default]
+        name = re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
+        return name + (f"({', '.join(said)})" if said else "")
 
     @property
     def settings(self) -> Hashable:
@@ -483,16 +484,8 @@ def equal_weights(y: Tensor) -> Tensor:
     return torch.full((len(y),), 1 / max(1, len(y)), device=y.device)
 
 
-def _snake(name: str) -> str:
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
-
-
 def _shown(value: Any) -> str:
     return f"<{'x'.join(map(str, value.shape))}>" if hasattr(value, "shape") else str(value)
-
-
-def _same(value: object, default: object) -> bool:
-    return not hasattr(value, "shape") and value == default
 
 
 def _setting(value: object) -> Hashable:

@@ -6,7 +6,6 @@ views on a second one, so that a step of SGD is one operation whatever the numbe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -35,10 +34,13 @@ class FlatModule:
     def __init__(self, module: nn.Module, device: Device | None = None):
         self.device = device or Device()
         self.module = module.to(self.device.kind)
-        self.draws = _draws(module)                                  # true if a forward pass may draw at random
+        # true if a forward pass may draw at random: by a layer known to, or in code of a class outside torch.nn
+        self.draws = any(is_random(layer) or not type(layer).__module__.startswith("torch.nn.")
+                         for layer in module.modules())
         trained = [p for p in module.parameters() if p.requires_grad]
         self._apart: list[tuple[slice, torch.Tensor]] = []           # (place in vector, buffer that is no view of it)
-        rest = list(_persistent_buffers(module))
+        saved = module.state_dict().keys()
+        rest = [buffer for name, buffer in module.named_buffers() if name in saved]
         self.trained = sum(p.numel() for p in trained)               # entries of `vector` that are trained
         self.dimension = self.trained + sum(t.numel() for t in rest)
         self.vector = torch.empty(self.dimension, device=self.device.kind)
@@ -129,11 +131,6 @@ class FlatModule:
         return self.device.fetch(self.vector).clone().numpy()
 
 
-def _persistent_buffers(module: nn.Module) -> Iterator[torch.Tensor]:
-    saved = module.state_dict().keys()
-    return (buffer for name, buffer in module.named_buffers() if name in saved)
-
-
 def parts(module: nn.Module, linear: bool = False) -> tuple[nn.Module, nn.Module]:
     """(representation, decision), of the same layers. linear: cut before the ReLU that ends the representation.
 
@@ -154,8 +151,3 @@ _RANDOM_LAYERS = (Dropout, nn.modules.dropout._DropoutNd, nn.RReLU, nn.Fractiona
 def is_random(layer: nn.Module) -> bool:
     """True if it is a layer that is known to draw random numbers."""
     return isinstance(layer, _RANDOM_LAYERS) or bool(getattr(layer, "dropout", 0))
-
-
-def _draws(module: nn.Module) -> bool:
-    """True if the module may draw random numbers: by a layer known to, or in code of a class outside torch.nn."""
-    return any(is_random(layer) or not type(layer).__module__.startswith("torch.nn.") for layer in module.modules())

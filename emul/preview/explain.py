@@ -32,7 +32,7 @@ from emul.network import LinkRule, Network, build
 from emul.network.mediumoutlook import medium_outlooks
 from emul.network.models.profiles import NEVER
 from emul.preview import footprint
-from emul.preview.outlook import Hop, Outlook, Route, unverified
+from emul.preview.outlook import Outlook, Route, unverified
 from emul.record.columns import columns
 from emul.record.journal import MemoryJournal
 from emul.record.progress import rounded_size
@@ -100,7 +100,8 @@ def _of_pairs(network: Network, outlook: Outlook, pairs: Iterable[tuple[int, int
             unreachable += 1
     if not there:
         return {"unreachable": unreachable}
-    narrow = Counter(_ends(network, hop) for route in there for hop in [route.bottleneck] if hop.bandwidth_bps < inf)
+    narrow = Counter(f"{network.names[hop.source]}->{network.names[hop.destination]}" for route in there
+                     for hop in [route.bottleneck] if hop.bandwidth_bps < inf)
     slowest = max(there, key=lambda route: (_seconds(route), -route.source, -route.destination))
     reused = [route.used_ns / 1e9 for route in there if route.used_ns is not None]
     used = _spread(reused) if reused else None
@@ -167,10 +168,6 @@ def _cells(network: Network, size_bytes: int) -> PlainDict:
 
 def _seconds(route: Route) -> float:
     return inf if route.time_ns is None else route.time_ns / 1e9
-
-
-def _ends(network: Network, hop: Hop) -> str:
-    return f"{network.names[hop.source]}->{network.names[hop.destination]}"
 
 
 def _spread(values: Sequence[float]) -> dict[str, float | None]:

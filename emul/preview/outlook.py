@@ -164,15 +164,13 @@ class Outlook:
     def _latency_ns(self, u: int, v: int) -> int:
         return typical_ns(self._network.parameters(u, v).latency_ns)
 
-    def _model(self, u: int, v: int, p: LinkParameters) -> Outage | None:
-        return outage(p.outage, self._seed, self._network.names[u], self._network.names[v])
-
     def _hop(self, u: int, v: int) -> Hop:
         hop = self._hops.get((u, v))
         if hop is None:
             p = self._network.parameters(u, v)
-            model = self._model(u, v, p)
-            rate = _rate(p) if p.medium is None else self._in_medium(p.medium, [(u, v)])
+            model = outage(p.outage, self._seed, self._network.names[u], self._network.names[v])
+            own = inf if p.bandwidth_bps is None else float(p.bandwidth_bps)        # of a trace its mean
+            rate = own if p.medium is None else self._in_medium(p.medium, [(u, v)])
             hop = self._hops[u, v] = Hop(u, v, typical_ns(p.latency_ns), rate, *_expected(p, model, self._size))
         return hop
 
@@ -269,11 +267,6 @@ class Outlook:
 
     def _is_shared(self, ends: Ends) -> bool:
         return self._network.parameters(*ends).sharing != "fifo"
-
-
-def _rate(p: LinkParameters) -> float:
-    """The link's own, in bit/s: the mean of a trace, inf without a limit."""
-    return inf if p.bandwidth_bps is None else float(p.bandwidth_bps)
 
 
 def _loss(model: Outage | None) -> float:

@@ -62,7 +62,8 @@ def uniform(seed: bytes, size: int, p: int) -> Elements:
     The upper 31 bits of a word are a draw; one of p or above, which a large p makes rare, is drawn again from what
     follows in the stream. So no value is more likely than another.
     """
-    _expect_large(p)
+    if not 1 << 30 < p < 1 << 31:
+        raise ValueError(f"p = {p}, expected a prime between 2^30 and 2^31")
     stream = KeyStream(seed)
     out = np.empty(size, np.uint32)
     missing: list[NDArray[np.intp]] = []
@@ -214,8 +215,3 @@ def roots(order: int, p: int) -> Matrix:
 
 def _is_prime(n: int) -> bool:
     return n in (2, 3) or (n > 3 and n % 2 == 1 and all(n % q for q in range(3, isqrt(n) + 1, 2)))
-
-
-def _expect_large(p: int) -> None:
-    if not 1 << 30 < p < 1 << 31:
-        raise ValueError(f"p = {p}, expected a prime between 2^30 and 2^31")

@@ -48,13 +48,17 @@ class _Log:
         self._vertices = header["network"]
         self._copies: dict[tuple[int, int], str] = {}
         self._texts = {
-            rows.START: self._start, rows.RESUME: self._resume, rows.ENTER: self._enter,
-            rows.COMPUTED: lambda row: f"{self._node(row)} has computed", rows.SEND: self._send, rows.HOP: self._hop,
+            rows.START: lambda row: f"{self._node(row)} starts" + (f" in round {row[3]}" if row[3] else ""),
+            rows.RESUME: self._resume,
+            rows.ENTER: lambda row: (f"{self._node(row)} enters round {row[3]}" if row[3] else
+                                     f"{self._node(row)} has no more rounds"),
+            rows.COMPUTED: lambda row: f"{self._node(row)} has computed", rows.SEND: self._send,
+            rows.HOP: lambda row: f"{self._copy(row)} goes on over {self._link(row[5], row[6])}",
             rows.DELIVER: lambda row: f"{self._copy(row)} {_ARRIVED[row[4]]}",
             rows.LOST: lambda row: (f"{self._copy(row)} is lost" if row[4] < 0 else
                                     f"{self._copy(row)} is lost on {self._link(row[4], row[5])}"),
             rows.COMPUTE: lambda row: f"{self._node(row)} computes {row[3]} for {virtual_seconds(row[4])} s",
-            rows.LEAVE: self._leave,
+            rows.LEAVE: lambda row: f"{self._node(row)} leaves round {row[3]}" + (f": {row[4]}" if row[4] else ""),
             rows.REPORT: lambda row: f"{self._node(row)} reports {' '.join(sorted(row[4])) or 'parameters'}",
             rows.FINISH: lambda row: f"{self._node(row)} ends" + (f": {row[3]}" if row[3] else ""),
             rows.CRASH: lambda row: f"{self._node(row)} crashes",
@@ -86,15 +90,9 @@ class _Log:
     def _copy(self, row: Row) -> str:
         return self._copies.get((row[2], row[3]), f"{self._nodes[row[2]]} #{row[3]}")
 
-    def _start(self, row: Row) -> str:
-        return f"{self._node(row)} starts" + (f" in round {row[3]}" if row[3] else "")
-
     def _resume(self, row: Row) -> str:
         outcome = WaitEnd(row[3]).name.lower().replace("_", " ")
         return f"{self._node(row)} resumes: {outcome}" + (f", {row[4]} messages" if row[4] else "")
-
-    def _enter(self, row: Row) -> str:
-        return f"{self._node(row)} enters round {row[3]}" if row[3] else f"{self._node(row)} has no more rounds"
 
     def _send(self, row: Row) -> str:
         _, _, source, seq, target, kind, size, _, round_, vertex, following = row
@@ -103,12 +101,6 @@ class _Log:
         direct = vertex < 0 or self._vertices[following] == self._nodes[target]
         return (f"{name} {size} B" + (f" round {round_}" if round_ else "")
                 + ("" if direct else f" by {self._vertices[following]}"))
-
-    def _hop(self, row: Row) -> str:
-        return f"{self._copy(row)} goes on over {self._link(row[5], row[6])}"
-
-    def _leave(self, row: Row) -> str:
-        return f"{self._node(row)} leaves round {row[3]}" + (f": {row[4]}" if row[4] else "")
 
     def _link_changes(self, row: Row) -> str:
         changes = " ".join(f"{key}={value}" for key, value in sorted(row[4].items()) if value is not None)

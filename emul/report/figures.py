@@ -438,7 +438,8 @@ def _difference(metric: str, part: pd.DataFrame, number: int) -> Figure:
     zero = named("zero").mark_rule(color="$muted", strokeDash=[3, 3]).encode(x="x:Q")
     told = ["pair:N", "n_seeds:Q", alt.Tooltip("mean:Q", format=",.4f"), alt.Tooltip("low:Q", format=",.4f"),
             alt.Tooltip("high:Q", format=",.4f"), "note:N"]
-    text = f"Left of the dashed line the first of the two has less, which is {_good(metric)}."
+    text = "Left of the dashed line the first of the two has less, which is "
+    text += "worse." if metric.startswith("accuracy") else "better."
     bars = []                               # Vega warns of bars of which none has ends
     for low, high, width, said in (("t_low", "t_high", 1, "Thin bar: that of the paired t-test."),
                                    ("low", "high", 3, "Thick bar: the interval of the bootstrap.")):
@@ -455,10 +456,6 @@ def _difference(metric: str, part: pd.DataFrame, number: int) -> Figure:
                   text, f"Differences: {seen}.", whole(alt.layer(zero, *bars, dots), height=30 * max(2, len(part))),
                   {"differences": part.drop(columns=["metric"]), "zero": pd.DataFrame({"x": [0]})},
                   part.drop(columns=["pair"]), least_width=300)
-
-
-def _good(metric: str) -> str:
-    return "worse" if metric.startswith("accuracy") else "better"
 
 
 # --- the samples that each node held: what a partition made of the data ---------------------------------------------

@@ -62,16 +62,12 @@ def write_figures(folder: Path, drawn: Sequence[Figure], size: str = "page", fon
         svg = vl_convert.vegalite_to_svg(vega_lite(figure, SIZES[size], font))
         (folder / f"{figure.key}.svg").write_text(svg, encoding="utf-8")
         (folder / f"{figure.key}.png").write_bytes(vl_convert.svg_to_png(svg, scale=SIZES[size].scale))
-        (folder / f"{figure.key}.pdf").write_bytes(vl_convert.svg_to_pdf(_in_points(svg)))
+        head, end, rest = svg.partition(">")            # a PDF takes a px of the outer width and height for a point
+        head = re.sub(r' (width|height)="([\d.]+)"', lambda m: f' {m[1]}="{float(m[2]) / _PX:g}"', head)
+        (folder / f"{figure.key}.pdf").write_bytes(vl_convert.svg_to_pdf(head + end + rest))
         figure.table.to_csv(folder / f"{figure.key}.csv", index=False)
         for name, frame in figure.more.items():
             frame.to_csv(folder / f"{figure.key}-{name}.csv", index=False)
-
-
-def _in_points(svg: str) -> str:
-    """The drawing with its outer width and height in points: a PDF takes a px for one."""
-    head, end, rest = svg.partition(">")
-    return re.sub(r' (width|height)="([\d.]+)"', lambda m: f' {m[1]}="{float(m[2]) / _PX:g}"', head) + end + rest
 
 
 def vega_lite(figure: Figure, size: FigureSize = SIZES["page"], font: str = "") -> PlainDict:

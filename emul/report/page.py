@@ -18,7 +18,7 @@ from emul import __version__
 from emul.base.extras import optional
 from emul.base.plain import PlainDict
 from emul.report import palette
-from emul.report.drawing import Choice, Figure, Shown
+from emul.report.drawing import Choice, Figure
 from emul.report.film import Film
 
 ROWS = 100              # of a table, at most; the whole of it goes to `--figures`
@@ -253,14 +253,12 @@ def _figure_data(part: Part) -> str:
                                    "frames": {name: packed(f) for name, f in figure.frames.items()}}
         if part.choice is not None and i < len(part.choice.shown):
             content |= {"first": part.choice.first, "frames": {},
-                        "shown": [_shown(one) for one in part.choice.shown[i]]}
+                        "shown": [{"text": one.text, "tokens": one.tokens, "height": one.height,
+                                   "table": packed(one.table),
+                                   "frames": {name: packed(f) for name, f in one.frames.items()}}
+                                  for one in part.choice.shown[i]]}
         found.append(_json(f"data-{figure.key}", content))
     return "".join(found)
-
-
-def _shown(one: Shown) -> PlainDict:
-    return {"text": one.text, "tokens": one.tokens, "height": one.height, "table": packed(one.table),
-            "frames": {name: packed(f) for name, f in one.frames.items()}}
 
 
 def packed(frame: pd.DataFrame) -> PlainDict:

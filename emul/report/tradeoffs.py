@@ -151,7 +151,8 @@ def front_figure(table: pd.DataFrame, x: str, y: str, series: list[str]) -> Figu
                               dy=alt.expr("datum.dy"), fontSize=11, limit=labels.LIMIT).encode(text="label:N")]
     said = "; ".join(f"{row['series']}: {row[x]:.4g} {_unit(x)}, {row[y]:.4g} {_unit(y)}" for _, row in best.iterrows())
     wanted = ["series", "seeds", *(f"{name}{end}" for name in (x, y) for end in ("", "_low", "_high")), "front"]
-    return Figure(f"front-{x}-{y}".replace("_", "-"), f"{_capital(_unit(y))} against {_unit(x)}",
+    title = f"{_unit(y)} against {_unit(x)}"
+    return Figure(f"front-{x}-{y}".replace("_", "-"), title[:1].upper() + title[1:],        # MB stays MB
                   "To the left is cheaper, " + ("above is better." if y == "accuracy" else "below is cheaper.")
                   + (" Rings around a point are schemes at the same place." if (frame["size"] > _SIZE).any() else "")
                   + (f" In a narrow figure there is no room for names beside all points; on the front are also "
@@ -246,11 +247,6 @@ class _Span:
                  alt.Scale(domain=domain, nice=False, zero=False))
         return channel(f"{self.name}{end}:Q", title=_TITLES[self.name], scale=scale,
                        axis=alt.Axis(tickCount=6, labelBound=True))     # no number goes out at the right
-
-
-def _capital(text: str) -> str:
-    """With a capital at the beginning, and else as it is: MB stays MB."""
-    return text[:1].upper() + text[1:]
 
 
 _SIZE = 90              # of a point, in square pixels

@@ -368,13 +368,8 @@ class FaultRule(Section):
 
 def node_values(rules: list[NodeRule], base: Path) -> list[NodeSpeed]:
     """In the order of the file."""
-    return [_node_speed(rule) for rule in rules]
-
-
-def _node_speed(rule: NodeRule) -> NodeSpeed:
-    """The plain value of a rule."""
-    island = None if rule.flops is None else Island(rule.flops, rule.gpus or 1, rule.mfu or 1.0, rule.jitter or 0.0)
-    return NodeSpeed(rule.match, rule.speed, rule.fraction, island)
+    return [NodeSpeed(rule.match, rule.speed, rule.fraction, None if rule.flops is None else
+                      Island(rule.flops, rule.gpus or 1, rule.mfu or 1.0, rule.jitter or 0.0)) for rule in rules]
 
 
 def node_document(rule: NodeSpeed) -> dict[str, object]:

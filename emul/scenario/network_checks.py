@@ -61,7 +61,8 @@ def check_network(parts: SoundParts, tree: PlainMapping,
         checked.warnings += [*_no_effect(parts), *_beyond(parts), *_dropped_rows(parts["link_rules"])]
         checked.found += [(("radio", *below), shown(written), expected)
                           for below, written, expected in radio_problems(network)]
-        checked.warnings += _idle_media(parts, network)
+        used = {rule.medium for rule in parts["link_rules"]}
+        checked.warnings += [f"media: {name} is the medium of no link" for name in network.media if name not in used]
         unsound = list(_traffic(parts, network))
         checked.found += unsound
         if network.background is not None and not unsound:
@@ -245,12 +246,6 @@ def _built(parts: SoundParts) -> tuple[Network | None, list[Finding]]:
         lines = str(error).splitlines()
         key: Path = ("topology", "file") if lines[0].startswith(str(topology.file)) else ("topology",)
         return None, [(key, "", " ".join(line.split())) for line in lines[1:] or lines]
-
-
-def _idle_media(parts: SoundParts, network: Network) -> list[str]:
-    """Warnings of media to which no link belongs."""
-    used = {rule.medium for rule in parts["link_rules"]}
-    return [f"media: {name} is the medium of no link" for name in network.media if name not in used]
 
 
 def _of_topology(problem: Problem, topology: TopologySpec, file: str) -> Finding:

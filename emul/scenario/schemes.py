@@ -23,7 +23,6 @@ from typing import Any, get_args
 from emul.base.errors import Problem, ScenarioError
 from emul.base.plain import PlainDict, PlainMapping
 from emul.primitives.compress import choose
-from emul.primitives.written import WrittenChoice
 from emul.registry import attacks
 from emul.roles.places import wrong_place
 from emul.roles.scheme import AnyScheme, Way
@@ -269,11 +268,8 @@ def needs_training(scheme: AnyScheme, params: object, entry: PlainMapping) -> It
         yield (key,), value, reason
     for way, codec in entry.get(COMPRESS, {}).items():
         if choose(codec).nbytes(_SOME_NUMBERS) is None:
-            yield (COMPRESS, way), _named(codec), "makes codes whose length depends on the values"
+            name = codec if isinstance(codec, str) else str(next(iter(codec)))
+            yield (COMPRESS, way), name, "makes codes whose length depends on the values"
 
 
 _SOME_NUMBERS = 1000        # coordinates: whether a code's length is known does not depend on how many
-
-
-def _named(written: WrittenChoice) -> str:
-    return written if isinstance(written, str) else str(next(iter(written)))

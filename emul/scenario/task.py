@@ -142,7 +142,7 @@ def tried(task: PlainDict, clients: int, seed: int, plugins: Sequence[str], in_d
     """
     from emul.learning import Task
 
-    made, known = Task(task, clients, seed, plugins=plugins), not any(map(_is_users, _names(task)))
+    made, known = Task(task, clients, seed, plugins=plugins), all(name in own for name, own in _names(task))
     wrong = trial(made, not known) or (disguised(made) if in_disguise and not known else None)
     if wrong is None:
         measured = {"accuracy", "loss"} if known or not targets else measures(made)
@@ -178,11 +178,6 @@ def _names(task: PlainDict) -> Iterator[tuple[str, Iterable[str]]]:
     if task.get("objective") is not None:
         name, options = objectives.parse(task["objective"])
         yield name, () if options else objectives.BUILT_IN      # the types of its options show in a batch
-
-
-def _is_users(named: tuple[str, Iterable[str]]) -> bool:
-    name, built_in = named
-    return name not in built_in
 
 
 # --- data ---------------------------------------------------------------------------------------------------------
@@ -273,7 +268,8 @@ def _of_clusters(said: object, clients: int, known: BuiltInData | None) -> Itera
         return
     (kind, value), = said.items()
     turned = kind == "rotate"
-    if turned and not (isinstance(value, list) and len(value) >= 2 and all(map(_is_right_angle, value))):
+    if turned and not (isinstance(value, list) and len(value) >= 2 and all(
+            isinstance(angle, int) and not isinstance(angle, bool) and angle % 90 == 0 for angle in value)):
         yield ("clusters", kind), _shown(value), "expected two angles or more, multiples of 90 degrees"
     elif not turned and not is_count(value, 2):
         yield ("clusters", kind), _shown(value), "expected a number of clusters >= 2"
@@ -412,9 +408,6 @@ def _of_objective(spec: Any, plugins: Sequence[str]) -> Iterator[Finding]:
 
 
 # --- values -------------------------------------------------------------------------------------------------------
-
-def _is_right_angle(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value % 90 == 0
 
 
 def _is_held_out(value: object, known: BuiltInData) -> bool:

@@ -347,7 +347,8 @@ class TopologySection(Section):
 def topology_spec(t: TopologySection, base: Path) -> TopologySpec:
     """The topology as the network takes it; a file is looked for in `base`."""
     roles = {role: RoleRule(rule=cast(Any, r.rule), nodes=tuple(r.nodes or ()), count=r.count, attribute=r.attribute,
-                            value=r.value, access=_access(r.access))
+                            value=r.value, access=None if r.access is None else
+                            Access(r.access.latency, cast(Any, r.access.bandwidth)))
              for role, r in (t.roles or {}).items()}
     sizes = {name: getattr(t, name) for name in given(t, *_SIZES)}
     latency = None if t.latency is None else Distance(t.latency.per_km, t.latency.stretch, t.latency.least)
@@ -364,10 +365,6 @@ def topology_spec(t: TopologySection, base: Path) -> TopologySpec:
 def _measured(written: MeasuredFile | None, base: Path) -> Measured | None:
     return None if written is None else Measured(
         cast(Path, absolute(written.file, base)), written.unit, cast(Any, written.values))
-
-
-def _access(link: AccessLink | None) -> Access | None:
-    return None if link is None else Access(link.latency, cast(Any, link.bandwidth))
 
 
 def key_of_file(topology: TopologySpec, file: str) -> Place:

@@ -316,7 +316,9 @@ def distinct_names(rules: list[TrafficRule]) -> list[TrafficRule]:
 def traffic_values(rules: list[TrafficRule], base: Path) -> list[Traffic]:
     """The entries in the order of the file; traces are looked for in `base`."""
     entries = [Traffic("", 0 if rule.rate is None else _spec(rule.rate, base), rule.link, rule.flow, rule.name, rule.at,
-                       rule.for_, _messages(rule.messages), rule.greedy) for rule in rules]
+                       rule.for_, None if rule.messages is None else
+                       MessageLaws(cast(StayLaw, rule.messages.every), cast(SizeLaw, rule.messages.size)), rule.greedy)
+               for rule in rules]
     found, seen = [], Counter[str]()
     for entry in entries:
         key = entry.name or _text(entry)
@@ -332,10 +334,6 @@ def _text(entry: Traffic) -> str:
         rate = {key: value for key, value in said["rate"].items() if key != "sha256"}
         said |= {"rate": rate | {"trace": entry.rate.file.name}}
     return json.dumps(said, sort_keys=True, ensure_ascii=False).replace('"', "")
-
-
-def _messages(rule: MessagesRule | None) -> MessageLaws | None:
-    return None if rule is None else MessageLaws(cast(StayLaw, rule.every), cast(SizeLaw, rule.size))
 
 
 def _spec(rate: int | BandwidthTrace | RateRule, base: Path) -> RateSpec:

@@ -127,18 +127,15 @@ class SegmentWriter:
         block.seal()
         paged = 0
         if direct and self._direct and block.size >= _DIRECT_BYTES:
-            self._fill()
+            # go on at the next page that leaves room for the filler
+            length = -(self.size + _HEAD.size) % mmap.PAGESIZE
+            self._write(memoryview(_HEAD.pack(FILLER, length, _check(FILLER, bytes(length))) + bytes(length)))
             paged = block.size // mmap.PAGESIZE * mmap.PAGESIZE
         begin = self.size
         if paged and not self._write_directly(block.view[:paged]):
             paged = 0
         self._write(block.view[paged:block.size])
         return begin
-
-    def _fill(self) -> None:
-        """Go on at the next page that leaves room for the filler."""
-        length = -(self.size + _HEAD.size) % mmap.PAGESIZE
-        self._write(memoryview(_HEAD.pack(FILLER, length, _check(FILLER, bytes(length))) + bytes(length)))
 
     def _write_directly(self, whole_pages: memoryview) -> bool:
         """True if the file system can do so; nothing is written if not."""

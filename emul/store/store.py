@@ -205,7 +205,9 @@ class _Writer:
                     self._require_room(block.size)
                     if segment is None or segment.size > _SEGMENT_BYTES:
                         stack.close()               # the one before
-                        segment = SegmentWriter(self._folder / _name())
+                        # a name unlike that of any process on any machine that shares the folder
+                        name = f"{time.time_ns():x}-{os.getpid()}-{secrets.token_hex(4)}{SUFFIX}"
+                        segment = SegmentWriter(self._folder / name)
                         stack.callback(segment.close)
                         self._segment = Segment(segment.path)
                     behind = self._bytes > _BEHIND_BYTES        # then the page cache may take it
@@ -251,11 +253,6 @@ class _Writer:
             self._open, self._bytes = None, 0
             self._full.clear()
             self._changed.notify_all()
-
-
-def _name() -> str:
-    """Of a new segment, unlike that of any process on any machine that shares the folder."""
-    return f"{time.time_ns():x}-{os.getpid()}-{secrets.token_hex(4)}{SUFFIX}"
 
 
 def _segments(folder: Path) -> list[Path]:

@@ -160,8 +160,8 @@ def key(one: Scenario, plugins: Sequence[str] = ()) -> str:
     # By content and not by number, so the file system says whether a cell has been run, a grid can grow, and a sweep
     # and a comparison share cells. A database would be a second truth, to be mended after a crash
     # (`test_a_key_changes_with_what_changes_the_result_and_with_nothing_else`).
-    version, source, *files = _code(one, plugins)
-    return _hash([version, source, _said(one), *files])
+    files = [_fingerprint(file) for file in map(_task_file, plugins) if file]
+    return _hash([__version__, _source_of(one.schemes[0][0], tuple(plugins)), _said(one), *files])
 
 
 def asked(one: Scenario, plugins: Sequence[str] = ()) -> str:
@@ -187,11 +187,6 @@ def _said(one: Scenario) -> object:
     del document["workers"]                     # when a worker counts as hanging changes no result
     document["schemes"] = [_unlabelled(entry) for entry in document["schemes"]]         # nor does what it is called
     return contents(document)
-
-
-def _code(one: Scenario, plugins: Sequence[str]) -> list[str]:
-    return [__version__, _source_of(one.schemes[0][0], tuple(plugins)),
-            *(_fingerprint(file) for file in map(_task_file, plugins) if file)]
 
 
 def _hash(parts: Sequence[object]) -> str:

@@ -184,15 +184,12 @@ def numbers(study: Path, cell: Cell) -> PlainDict:
     values = result(study, cell, summary)
     own = summary["accuracy_of_clients"] or {}
     curve, rounds = observations(run), read_table(run / "rounds.parquet").to_pandas()
-    values |= {"clients_std": own.get("std"), "best_five_received": _best_five(rounds, "accuracy_received"),
+    received = None if "accuracy_received" not in rounds else rounds.groupby("round")["accuracy_received"].mean()
+    values |= {"clients_std": own.get("std"),
+               "best_five_received": None if received is None else float(received.nlargest(5).mean()),
                "means": json.dumps(_means(rounds)),
                "curve": " ".join(f"{int(r)}:{a:.5g}" for r, a in zip(curve["round"], curve["accuracy"], strict=True))}
     return {name: _shown(values[name]) for name in NUMBERS if name in values}
-
-
-def _best_five(rounds: pd.DataFrame, name: str) -> float | None:
-    """The mean of the five largest means of a round."""
-    return None if name not in rounds else float(rounds.groupby("round")[name].mean().nlargest(5).mean())
 
 
 def _means(rounds: pd.DataFrame) -> dict[str, float]:

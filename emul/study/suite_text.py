@@ -19,19 +19,16 @@ _HEADS = {"time": "seconds to the target", "bytes": "MB to the target", "joules"
 
 def printed(r: SuiteResults, badge: str) -> str:
     """The answer, a table for time, bytes, joules and accuracy each, what cannot run, the badge."""
+    targets = {target for target in r.target.values() if target is not None}
+    goal = f", accuracy {targets.pop():g}" if len(targets) == 1 else ", by network and kind of accuracy"
     lines = [*answer(r)]
     for metric, head in _HEADS.items():
         if any(r.of(metric, network, scheme) for network in r.networks for scheme in r.schemes):
-            lines += ["", f"{head}{_target(r) if metric != 'accuracy' else ''}", *aligned(plain(r, metric))]
+            lines += ["", f"{head}{goal if metric != 'accuracy' else ''}", *aligned(plain(r, metric))]
     lines += ["", *_legend(r)]
     for one in r.refused:
         lines.append(f"{one.scheme} cannot run on {one.network}: {one.reason}")
     return "\n".join([*lines, "", badge])
-
-
-def _target(r: SuiteResults) -> str:
-    targets = {target for target in r.target.values() if target is not None}
-    return f", accuracy {targets.pop():g}" if len(targets) == 1 else ", by network and kind of accuracy"
 
 
 def _legend(r: SuiteResults) -> list[str]:

@@ -48,7 +48,8 @@ def _answer(c: Comparison, metric: str, schemes: Sequence[str], goal: str) -> st
     if found is None or found.own.mean is None:
         return ""
     unit, least = METRICS[metric][0], found.own.mean
-    text = f"{among(found.best, c.knowing)} needs the least {_MORE[metric]} to {goal}: {_amount(found.own, unit)}"
+    text = (f"{among(found.best, c.knowing)} needs the least {_MORE[metric]} to {goal}: "
+            f"{least:.3g} {unit}{_ends(found.own)}")
     always = {scheme: mean for scheme, (_, seeds) in found.others.items()
               if seeds == reached(c, found.best) and (mean := own(c, metric, scheme).mean) is not None}
     nearest = sorted(always, key=lambda scheme: always[scheme])
@@ -79,10 +80,6 @@ def _doubt(c: Comparison, found: Cheapest, others: Sequence[str]) -> str:
                              if said.seeds is not None else
                              f"{among(scheme, c.knowing)} (more than {MOST_SEEDS:,} seeds)")
     return f"Not settled against {_and(open_ones)}." if open_ones else ""
-
-
-def _amount(i: Interval, unit: str) -> str:
-    return f"{i.mean:.3g} {unit}{_ends(i)}"
 
 
 def _and(parts: Sequence[str]) -> str:

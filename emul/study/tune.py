@@ -7,7 +7,7 @@ models and so the digest; it is never chosen silently, but measured here and wri
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from emul import engine
@@ -63,9 +63,9 @@ def measure(scenario: Scenario, scheme: str | None, tried: Sequence[MachineSetti
     compute = scenario.compute if scenario.compute.mode != "measured" else ComputeTime("zero")
     short = replace(scenario, stop=replace(scenario.stop, rounds=rounds, accuracy=None), compute=compute)
     found = []
-    for workers, group in _by_workers(tried):
+    for workers in sorted({setting.workers for setting in tried}):
         with engine.pool_of(workers, scenario.workers.timeout_s) as pool:
-            for setting in group:
+            for setting in [one for one in tried if one.workers == workers]:
                 wiring = engine.wire(replace(short, fuse=setting.fuse), name, raw, max(1, workers), plugins)
                 found.append(RoundSeconds(setting, _seconds(wiring, pool)))
                 tell(found[-1])
@@ -91,8 +91,3 @@ def _seconds(wiring: engine.Wiring, pool: object) -> float:
         raise ScenarioError(wiring.scheme.name, [Problem("stop", f"{finished.kernel.entered} rounds", (
             "expected a scenario that gets to its second round"))])
     return (time.perf_counter() - first[0]) / (finished.kernel.entered - 1)
-
-
-def _by_workers(tried: Sequence[MachineSetting]) -> Iterator[tuple[int, list[MachineSetting]]]:
-    for workers in sorted({setting.workers for setting in tried}):
-        yield workers, [setting for setting in tried if setting.workers == workers]

@@ -76,7 +76,8 @@ def check_scheme(name: str, scenario: Scenario | Path | str | None = None, plugi
         pools = list(pools)
         for case, changed, parameters in _cases(base, scheme, raw, found):
             check = Check(name, case, changed, parameters, tuple(plugins), profile)
-            if quick and case == TOGETHER and not any(_fuses(one, scheme) for one in found.values()):
+            if quick and case == TOGETHER and not any(row[0] == R.COMPUTE and row[3] in fused(scheme)
+                                                      for one in found.values() for row in one.rows):
                 continue                        # of this scheme nobody is trained as one: it is the case before again
             compared = not quick or case in (AS_IT_IS, TOGETHER)
             meter = Metered()
@@ -149,7 +150,8 @@ def _cases(base: Scenario, scheme: Scheme[object], raw: dict[str, object], found
     yield "nobody answers", with_rule(LinkRule(f"*->{hub}", outage=lost)), raw
     keys = [key for key, f in scenario_keys(scheme.params).items() if f.name in scheme.timeouts]
     if keys:                                    # shorter than the way there and back: every answer is late
-        short = f"{max(1, _least_latency(ran) * 3 // 2)} ns"
+        latencies = ran.finished.wiring.network.latencies().values()
+        short = f"{max(1, min((latency for latency in latencies if latency), default=MS) * 3 // 2)} ns"
         yield "everything is late", base, {**raw, **dict.fromkeys(keys, short)}
         yield "with a deadline", base, {**raw, **dict.fromkeys(keys, "2 s")}
     waits = [key for key in keys if scenario_keys(scheme.params)[key].default is None]
@@ -168,16 +170,6 @@ def _hub_and_client(ran: Ran) -> tuple[str, str]:
     hub = ran.header["deciders"][0]
     clients = [n for n, role in enumerate(roles) if role == "client"] or [n for n in range(len(names)) if n != hub]
     return names[hub], names[(clients or [hub])[0]]
-
-
-def _fuses(ran: Ran, scheme: Scheme[object]) -> bool:
-    """True if there is a computation that `fuse` would do together with others."""
-    labels = fused(scheme)
-    return any(row[0] == R.COMPUTE and row[3] in labels for row in ran.rows)
-
-
-def _least_latency(ran: Ran) -> int:
-    return min((latency for latency in ran.finished.wiring.network.latencies().values() if latency), default=MS)
 
 
 def _delays(workers: int) -> list[float]:

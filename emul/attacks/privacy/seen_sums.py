@@ -36,7 +36,8 @@ def seen_sums(evidence: Evidence, round_: int | None) -> Iterator[SeenGradient]:
         works = [_work(evidence, opening, name, number)
                  for name in sorted(names, key=evidence.shards.__getitem__)]
         after = evidence.model(server, number).vector().astype(np.float64)
-        mean = (works[0].model - after) / _step(evidence, opening)
+        owner = evidence.params if _gradients(evidence, opening) else evidence.task.solver
+        mean = (works[0].model - after) / float(owner.lr)
         yield SeenGradient(f"all {len(works)} clients", number, mean, mean,
                            together(works, _weights(evidence, opening, works)))
 
@@ -51,11 +52,6 @@ def _work(evidence: Evidence, opening: Any, name: str, round_: int) -> Work:
         return undisguised(evidence, opening, name, round_)
     start = (opening.model if hasattr(opening, "model") else opening.parameters).astype(np.float64)
     return (gradient_taken if _gradients(evidence, opening) else descended)(evidence, start, name, round_)
-
-
-def _step(evidence: Evidence, opening: object) -> float:
-    owner = evidence.params if _gradients(evidence, opening) else evidence.task.solver
-    return float(owner.lr)
 
 
 def _weights(evidence: Evidence, opening: object, works: Sequence[Work]) -> np.ndarray:

@@ -91,7 +91,8 @@ def _problems(spec: TopologySpec) -> list[Problem]:
         ("clients", spec.clients is not None), ("peers", spec.peers is not None)) if there]
     if len(ways) != 1:
         found = " and ".join(ways) or "no number of vertices"
-        wrong("generator", found, "expected one of nodes, clients, peers" + _other_ways(spec.generator))
+        others = {"tree": ", or height", "grid": "; a grid has rows and columns, and roles"}.get(spec.generator, "")
+        wrong("generator", found, "expected one of nodes, clients, peers" + others)
     for name in own:
         if name not in sizes and name != "height":
             wrong(name, "missing", f'is needed by the generator "{spec.generator}"')
@@ -110,10 +111,6 @@ def _problems(spec: TopologySpec) -> list[Problem]:
     elif not problems:
         _check_fit(spec, _vertices(spec), wrong)
     return problems
-
-
-def _other_ways(generator_name: str) -> str:
-    return {"tree": ", or height", "grid": "; a grid has rows and columns, and roles"}.get(generator_name, "")
 
 
 def _check_share(name: str, value: object, wrong: Wrong) -> None:

@@ -12,7 +12,6 @@ The result is a graph whose edges are those links. A round trip says nothing of 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -250,8 +249,8 @@ def matrix_graph(spec: TopologySpec) -> tuple[nx.DiGraph, list[str]]:
     late = _File(spec.matrix, "matrix", spec.repeated)
     rates = None if spec.rates is None else _File(spec.rates, "rates", spec.repeated)
     if rates is not None:
-        at = dict(zip(rates.names, late.names, strict=False)) if _unnamed(rates.names) and len(rates.names) == len(
-            late.names) else {name: name for name in rates.names}
+        unnamed = list(rates.names) == [f"site{i}" for i in range(1, len(late.names) + 1)]
+        at = dict(zip(rates.names, late.names if unnamed else rates.names, strict=True))
         strange = [name for name in at.values() if name not in late.names]
         if strange:
             raise TopologyError(str(rates.spec.file), shortened([
@@ -288,7 +287,3 @@ def matrix_graph(spec: TopologySpec) -> tuple[nx.DiGraph, list[str]]:
                      f"all {max(apart)[1]}: their mean counts; if they are one way, say matrix: {{file: ..., "
                      "values: one_way}")
     return graph, notes
-
-
-def _unnamed(names: Sequence[str]) -> bool:
-    return list(names) == [f"site{i}" for i in range(1, len(names) + 1)]

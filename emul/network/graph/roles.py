@@ -44,12 +44,9 @@ class Roles:
         self.hosts: list[tuple[int, str, Access]] = []
         rules = dict(spec.roles) or ({"peer": RoleRule("all")} if spec.matrix is not None else self._by_attribute())
         order = role_order(rules)
-        chosen = {role: self._chosen(role, rules[role]) for role in sorted(order, key=lambda r: self._late(rules[r]))}
+        explicit_first = sorted(order, key=lambda role: rules[role].rule not in _EXPLICIT)
+        chosen = {role: self._chosen(role, rules[role]) for role in explicit_first}
         self.roles = {role: self._attached(role, rules[role], chosen[role]) for role in order}
-
-    @staticmethod
-    def _late(rule: RoleRule) -> bool:
-        return rule.rule not in _EXPLICIT
 
     def _by_attribute(self) -> dict[str, RoleRule]:
         found = dict.fromkeys(str(data["role"]) for _, data in self._graph.nodes(data=True)

@@ -161,8 +161,9 @@ class RandomK(_Some):
     def encode(self, x: Floats, rng: np.random.Generator, warm: object = None) -> tuple[Octets, object]:
         """The seed, then the values in the order of their indices."""
         seed = rng.integers(0, 1 << 63, 1, dtype=np.uint64)
-        values = x[drawn(int(seed[0]), len(x), self.count(len(x)))]
-        return joined([seed, values if self.feedback else values * self._factor(len(x))]), None
+        d, k = len(x), self.count(len(x))
+        values = x[drawn(int(seed[0]), d, k)]
+        return joined([seed, values if self.feedback else values * np.float32(d / k)]), None
 
     def decode(self, code: Octets, d: int) -> Floats:
         """0 where nothing was sent."""
@@ -175,9 +176,6 @@ class RandomK(_Some):
 
     def nbytes(self, d: int) -> int:
         return 8 + 4 * self.count(d)
-
-    def _factor(self, d: int) -> np.float32:
-        return np.float32(d / self.count(d))
 
 
 def drawn(seed: int, d: int, k: int) -> NDArray[np.intp]:

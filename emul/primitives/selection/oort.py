@@ -85,7 +85,7 @@ class OortRule:
 
     def choose(self, rng: np.random.Generator, clients: Sequence[int], count: int, round_: int,
                answers: Mapping[int, float]) -> list[int]:
-        able = [k for k in clients if k in self.known and not self._spent(k)]
+        able = [k for k in clients if k in self.known and (self.p.most is None or self.known[k].times < self.p.most)]
         new = [k for k in clients if k not in self.known]
         explored = min(len(new), max(round(self.epsilon(round_) * count), count - len(able)))
         chosen = self._exploit(rng, able, count - explored, round_)
@@ -108,9 +108,6 @@ class OortRule:
         value = min(one.utility, most) + math.sqrt(0.1 * math.log(round_) / one.last)
         late = self.preferred_s < one.seconds
         return value * (self.preferred_s / one.seconds) ** self.p.alpha if late else value
-
-    def _spent(self, k: int) -> bool:
-        return self.p.most is not None and self.known[k].times >= self.p.most
 
     def epsilon(self, round_: int) -> float:
         """The share of unexplored clients in a round."""

@@ -55,7 +55,7 @@ async def agreed_request(node: Node, rules: PairwiseRules, U2: Sequence[int]) ->
     U3 = told.ids.tolist()
     if node.id not in U3:
         raise Refused("inconsistent_sets: my own masked input was sent, but I am told as one who dropped out")
-    statement = _of_survivors(node.round, U3)
+    statement = b"emul pairwise survivors" + struct.pack("<I", node.round) + id_array(U3).tobytes()
     node.send(node.server, Consent(np.frombuffer(await signed(node, statement), np.uint8)))
 
     near = set(U2).intersection(U3)
@@ -77,7 +77,3 @@ def _check_consents(back: Consents, near: Collection[int]) -> None:
 
 def _of_keys(round_: int, client: int, keys: bytes) -> bytes:
     return b"emul pairwise keys" + struct.pack("<II", round_, client) + keys
-
-
-def _of_survivors(round_: int, U3: Sequence[int]) -> bytes:
-    return b"emul pairwise survivors" + struct.pack("<I", round_) + id_array(U3).tobytes()

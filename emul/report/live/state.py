@@ -221,7 +221,8 @@ class RunProgress:
     def newest(self, name: str) -> float | None:
         """The mean over the nodes of the newest round in which there is such a value."""
         number = max((n for (n, _), values in self.observed.items() if name in values), default=None)
-        return _mean([v[name] for (n, _), v in self.observed.items() if n == number and name in v])
+        values = [v[name] for (n, _), v in self.observed.items() if n == number and name in v]
+        return sum(values) / len(values) if values else None
 
     # --- how far it is ----------------------------------------------------------------------------------------------
 
@@ -262,10 +263,6 @@ _HANDLERS: dict[int, Callable[..., None]] = {
     rows.BACK: RunProgress._waits, rows.FINISH: RunProgress._finish, rows.SEND: RunProgress._send,
     rows.HOP: RunProgress._hop, rows.RESENT: RunProgress._resent, rows.DELIVER: RunProgress._deliver,
     rows.LOST: RunProgress._lose, rows.LATE: RunProgress._late, rows.REJECT: RunProgress._reject}
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
 
 
 def _mtime(file: Path) -> float:

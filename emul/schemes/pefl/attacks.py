@@ -89,7 +89,9 @@ class Pefl:
         if not keys:
             raise NotKept(f"{evidence.run.path}: no keys have come to {cloud}")
         private = PrivateKey(number(keys[0].message.parts[0]), number(keys[0].message.parts[1]))
-        opened = _Opened(private, _box(evidence, private), evidence.task.dimension)
+        real = evidence.task.dimension <= evidence.params.real_up_to    # else integers stand for ciphertexts
+        box = (Ciphertexts if real else StandIns)(private.public, evidence.params.packing)
+        opened = _Opened(private, box, evidence.task.dimension)
         rows: Rows = []
         for scaled in evidence.messages("Scaled", to=cloud):
             truth = {opened.of([one.message.update])[0].tobytes(): one.source_name
@@ -111,12 +113,6 @@ class _Opened:
     def of(self, vectors: list[Sealed]) -> Integers:
         """(m, d)."""
         return open_rows(self.box, self.private, vectors, self.d)
-
-
-def _box(evidence: Evidence, private: PrivateKey) -> Box:
-    """As the run's nodes had it: for real, or integers that stand for ciphertexts."""
-    real = evidence.task.dimension <= evidence.params.real_up_to
-    return (Ciphertexts if real else StandIns)(private.public, evidence.params.packing)
 
 
 def _updates(evidence: Evidence, opened: _Opened, scaled: Any, cloud: str) -> list[Integers]:
