@@ -55,7 +55,9 @@ class _Learning(ABC):
 
     def accuracy(self, against: Against = "time") -> alt.TopLevelMixin:
         """Accuracy after each round, against virtual time, bytes sent until then, or rounds. Raises NothingToPlot."""
-        return self._drawn(f"accuracy-{_key(against)}")
+        if against not in _KEYS:
+            raise ValueError(f'against = "{against}": expected one of {", ".join(_KEYS)}')
+        return self._drawn(f"accuracy-{_KEYS[against]}")
 
     def loss(self) -> alt.TopLevelMixin:
         """Loss against virtual time. Raises NothingToPlot."""
@@ -211,12 +213,6 @@ def _curves(study: StudyRuns) -> pd.DataFrame:
 
     return pd.concat([data.curve(data.open_run(m.path)).assign(series=series(m.series, m.values), seed=m.seed)
                       for m in study.members], ignore_index=True)
-
-
-def _key(against: str) -> str:
-    if against not in _KEYS:
-        raise ValueError(f'against = "{against}": expected one of {", ".join(_KEYS)}')
-    return _KEYS[against]
 
 
 def _the(found: Sequence[Figure], key: str) -> Figure:

@@ -45,7 +45,11 @@ class KrumAttack:
         f, honest, dimension = int(knows.attackers.sum()), knows.honest, knows.updates.shape[1]
         every = knows.updates.astype(np.float64)
         direction = np.where(every[_chosen(every, f)] < 0, -1.0, 1.0)
-        noise = _directions(knows.common, f, dimension, self.epsilon)
+        # zeros for the first attacker, random directions of a length of epsilon or less for the others
+        noise = knows.common.standard_normal((f, dimension))
+        lengths = self.epsilon * knows.common.random(f) / np.maximum(np.linalg.norm(noise, axis=1), 1e-300)
+        lengths[0] = 0.0
+        noise = noise * lengths[:, None]
         size = _bound(honest, f)
         while size >= _LEAST:
             said = -size * direction + noise
@@ -67,14 +71,6 @@ def _bound(honest: np.ndarray, f: int) -> float:
     nearest = np.sort(distances, axis=1)[:, 1:1 + max(0, h - 2)]        # the n - f - 2 nearest; itself comes first
     root = np.sqrt(dimension)
     return float(nearest.sum(axis=1).min() / (max(1, h - f - 1) * root) + np.linalg.norm(honest, axis=1).max() / root)
-
-
-def _directions(rng: np.random.Generator, f: int, dimension: int, most: float) -> np.ndarray:
-    """(f, dimension): zeros for the first attacker, random directions of a length of `most` or less for the others."""
-    drawn = rng.standard_normal((f, dimension))
-    lengths = most * rng.random(f) / np.maximum(np.linalg.norm(drawn, axis=1), 1e-300)
-    lengths[0] = 0.0
-    return drawn * lengths[:, None]
 
 
 @dataclass(frozen=True)

@@ -79,16 +79,13 @@ def pooled(points: Mapping[str, Points], same: Mapping[str, set[str]]) -> dict[s
             for work, seconds in points[key].items():
                 together[work] += seconds
         a, b = fit(together)
+        # what was measured over what it is charged; of what is charged nothing 1
+        over = [second / (a + b * work) for work, each in together.items() for second in each if a + b * work > 0]
+        quartiles = np.quantile(over or [1.0], [0.25, 0.75])
+        spread = round(float(quartiles[0]), 4), round(float(quartiles[1]), 4)
         for key in keys:
-            costs[key] = MeasuredCost(a, b, _spread(together, a, b), tuple(other for other in keys if other != key))
+            costs[key] = MeasuredCost(a, b, spread, tuple(other for other in keys if other != key))
     return dict(sorted(costs.items()))
-
-
-def _spread(points: Points, a: float, b: float) -> tuple[float, float]:
-    """Quartiles of what was measured over what it is charged; of what is charged nothing (1, 1)."""
-    over = [second / (a + b * work) for work, seconds in points.items() for second in seconds if a + b * work > 0]
-    low, high = np.quantile(over or [1.0], [0.25, 0.75])
-    return round(float(low), 4), round(float(high), 4)
 
 
 def fit(points: dict[float, list[float]]) -> tuple[float, float]:

@@ -286,7 +286,9 @@ class Piece:
         module = layout.module.train()
         with drawing(layout.flat, len(x), stream):
             outputs = functional_call(module, named, (x,), tie_weights=False)
-        self._keep_buffers(named)
+        for tensor, place in layout.flat.slices:        # the running statistics that the pass has changed
+            if place.start >= layout.flat.trained:
+                self._vector[place] = named[layout.names[id(tensor)]].reshape(-1).to(torch.float32)
         return x, weights, outputs
 
     def _named(self, weights: Tensor) -> dict[str, Tensor]:
@@ -297,13 +299,6 @@ class Piece:
             value = value.view(tensor.shape)
             found[self.layout.names[id(tensor)]] = value if tensor.is_floating_point() else value.to(tensor.dtype)
         return found
-
-    def _keep_buffers(self, named: dict[str, Tensor]) -> None:
-        """Keep the running statistics that a pass has changed."""
-        flat = self.layout.flat
-        for tensor, place in flat.slices:
-            if place.start >= flat.trained:
-                self._vector[place] = named[self.layout.names[id(tensor)]].reshape(-1).to(torch.float32)
 
     def _backward(self, x: Tensor, weights: Tensor, outputs: Tensor, gradient: Tensor | None) -> np.ndarray:
         if not outputs.requires_grad:                       # a piece without a parameter that is trained

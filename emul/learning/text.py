@@ -66,7 +66,10 @@ def load(spec: PlainDict) -> DataSet:
     arrays = {f"{part}_{name}": array for part, texts in (("train", train), ("test", test))
               for name, array in _windows(texts, spec["window"]).items()}
     if spec.get("test") is not None:
-        chosen = _drawn(len(arrays["test_y"]), spec["test"])
+        n, count = len(arrays["test_y"]), spec["test"]
+        if count > n:
+            raise DataError(f'data set "{TEXT}": test: expected at most the {n} test windows, found {count}')
+        chosen = np.sort(generator(0, "data", TEXT).permutation(n)[:count])     # seed 0: the same in every run
         arrays |= {name: array[chosen] for name, array in arrays.items() if name.startswith("test_")}
     # without it, the number of classes would follow from the bytes that occur
     return replace(own_data.made(TEXT, {}, arrays), classes=TOKENS)
@@ -107,12 +110,6 @@ def _windows(texts: list[bytes], window: int) -> dict[str, np.ndarray]:
         y.append(tokens[1:n * window + 1].reshape(n, window))
         files.append(np.full(n, number))
     return {"x": np.concatenate(x), "y": np.concatenate(y), "file": np.concatenate(files)}
-
-
-def _drawn(n: int, count: int) -> np.ndarray:
-    if count > n:
-        raise DataError(f'data set "{TEXT}": test: expected at most the {n} test windows, found {count}')
-    return np.sort(generator(0, "data", TEXT).permutation(n)[:count])       # seed 0: the same in every run
 
 
 def _folder(package: str) -> Path | None:

@@ -150,7 +150,11 @@ def wrong_trust(d: Trusting, world: World) -> list[str]:
     if samples < d.clusters:
         errors.append(f"clusters = {d.clusters}: needs root data at the server, a part for each: root of the task has "
                       f"{samples} samples")
-    return errors + _wrong_clusters(d, world)
+    (_, value), = (world.task.get("clusters") or {"none": d.clusters}).items()
+    there = len(value) if isinstance(value, list) else int(value)
+    if there != d.clusters:                             # root data of a task with clusters are cut into those
+        errors.append(f"clusters = {d.clusters}: the task's data have {there}")
+    return errors
 
 
 def doubtful_trust(d: Trusting) -> list[str]:
@@ -158,10 +162,3 @@ def doubtful_trust(d: Trusting) -> list[str]:
     return [] if d.parts == "forced" else [
         "parts = chosen: a cluster whose model no part of the root data prefers has no reference and stays as it is "
         "(rounds say `unreferenced`); forced gives it one"]
-
-
-def _wrong_clusters(d: Trusting, world: World) -> list[str]:
-    """Root data of a task with clusters are cut into those."""
-    (_, value), = (world.task.get("clusters") or {"none": d.clusters}).items()
-    there = len(value) if isinstance(value, list) else int(value)
-    return [] if there == d.clusters else [f"clusters = {d.clusters}: the task's data have {there}"]

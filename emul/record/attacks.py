@@ -51,20 +51,16 @@ def write_attack(directory: Path, label: str, rows: Sequence[Mapping[str, object
     folder = directory / ATTACKS
     folder.mkdir(exist_ok=True)
     file = folder / f"{as_file_name(label)}.csv"
-    _write_pictures(file.with_suffix(PICTURES), [content for _, content in pictures])
+    drawn = file.with_suffix(PICTURES)              # 1.png, 2.png, ...; without pictures there is no folder
+    if drawn.is_dir():
+        shutil.rmtree(drawn)
+    for number, (_, content) in enumerate(pictures, 1):
+        drawn.mkdir(exist_ok=True)
+        (drawn / f"{number}.png").write_bytes(content)
     with write_atomically(file) as path:
         pd.DataFrame(list(rows)).to_csv(path, index=False, lineterminator="\n")
     write_json(file.with_suffix(".json"), dict(about) | {"pictures": [caption for caption, _ in pictures]})
     return file
-
-
-def _write_pictures(folder: Path, found: Sequence[bytes]) -> None:
-    """1.png, 2.png, ... in place of what was there; no folder without pictures."""
-    if folder.is_dir():
-        shutil.rmtree(folder)
-    for number, content in enumerate(found, 1):
-        folder.mkdir(exist_ok=True)
-        (folder / f"{number}.png").write_bytes(content)
 
 
 def attacks(directory: Path) -> list[str]:

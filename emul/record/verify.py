@@ -104,14 +104,10 @@ def _changed(path: Path, damaged: list[str]) -> dict[str, str]:
     found = rundir.fingerprints(path)
     wanted = {rundir.JOURNAL, rundir.SCENARIO, rundir.SUMMARY, *(f"{name}.parquet" for name in COLUMNS)}
     damaged += [f"{rundir.SEAL}: {name} is not in it" for name in sorted(wanted - sealed.keys())]
-    return {name: "missing" if name not in found else _how(found[name], said)
+    return {name: "missing" if name not in found else "its bytes are not those that were written"
+            if found[name]["bytes"] == said.get("bytes") else
+            f"{found[name]['bytes']} bytes, {said.get('bytes')} were written"
             for name, said in sealed.items() if found.get(name) != said}
-
-
-def _how(found: Mapping[str, object], sealed: Mapping[str, object]) -> str:
-    if found["bytes"] != sealed.get("bytes"):
-        return f"{found['bytes']} bytes, {sealed.get('bytes')} were written"
-    return "its bytes are not those that were written"
 
 
 def _within(path: Path, error: Exception) -> str:

@@ -80,10 +80,12 @@ def suite_parts(path: Path) -> tuple[str, list[Part]]:
         _fronts(table, networks, schemes)]
     if said["refused"] or said["failed"]:
         parts.append(_left_out(said))
+    results = read_table(path / "results.parquet").to_pandas()[
+        ["directory", "accuracy", "rounds", "virtual_s", "bytes", "messages_lost", "real_s", "digest"]]
     runs = pd.DataFrame([{name: entry[name] for name in ("network", "scheme", "seed", "directory")}
-                         for entry in said["runs"]])
-    parts.append(Part("all", "All runs", folded=[("A row for each run; emul report RUN shows one",
-                                                  _with_results(runs, path))]))
+                         for entry in said["runs"]]).merge(results, on="directory", how="left").assign(
+        digest=lambda f: f["digest"].astype(str).str[:12]).drop(columns="directory")
+    parts.append(Part("all", "All runs", folded=[("A row for each run; emul report RUN shows one", runs)]))
     return f"Suite {said['suite']}: {said['task']}", parts
 
 
@@ -252,10 +254,3 @@ def _left_out(said: dict[str, Any]) -> Part:
             {**{key: one.get(key) for key in ("network", "scheme", "seed")},
              "error": "".join(str(one.get("error", "")).strip().splitlines()[-1:])} for one in said["failed"]])))
     return Part("left-out", "What could not run", tables=tables)
-
-
-def _with_results(runs: pd.DataFrame, path: Path) -> pd.DataFrame:
-    results = read_table(path / "results.parquet").to_pandas()[
-        ["directory", "accuracy", "rounds", "virtual_s", "bytes", "messages_lost", "real_s", "digest"]]
-    return runs.merge(results, on="directory", how="left").assign(
-        digest=lambda f: f["digest"].astype(str).str[:12]).drop(columns="directory")

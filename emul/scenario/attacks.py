@@ -102,14 +102,13 @@ class AttackRule(Section):
 
 def attack_values(attacks: list[AttackRule], base: Path) -> list[AttackSpec]:
     """In the order of the file."""
-    return [_value(a) for a in attacks]
-
-
-def _value(a: AttackRule) -> AttackSpec:
-    first, last = a.rounds or (1, None)
-    whom: PlainDict = {"nodes": tuple(a.nodes)} if isinstance(a.nodes, list) else {"fraction": a.nodes.fraction}
-    return AttackSpec(**whom, data=a.data, prototypes=a.prototypes, update=a.update, first=first, last=last,
-                      knows=a.knows)
+    values = []
+    for a in attacks:
+        first, last = a.rounds or (1, None)
+        whom: PlainDict = {"nodes": tuple(a.nodes)} if isinstance(a.nodes, list) else {"fraction": a.nodes.fraction}
+        values.append(AttackSpec(**whom, data=a.data, prototypes=a.prototypes, update=a.update, first=first, last=last,
+                                 knows=a.knows))
+    return values
 
 
 def attack_document(a: AttackSpec) -> dict[str, object]:

@@ -187,7 +187,9 @@ class _Maker:
         else:
             key = "churn" if isinstance(fault, Churn) else "availability"
             for name in self._matching(f"{where}.{key}.match", fault.match):
-                self._absences[self._nodes[name]] = self._absences_of(fault, name), fault.kind
+                away = (churn.alternating(fault.up, fault.down, self._seed, name, fault.stationary)
+                        if isinstance(fault, Churn) else fault.diurnal.absences(self._seed, name))
+                self._absences[self._nodes[name]] = away, fault.kind
             self._warn_if_rare(f"{where}.{key}", [fault.match], fault.diurnal.mean if isinstance(fault, Days) else
                                fault.up.mean / (fault.up.mean + fault.down.mean))
 
@@ -195,11 +197,6 @@ class _Maker:
         """share: of the time that these nodes are there."""
         if share < _RARE and names:
             self.warnings.append(f"{where}: {listed(names, 3)} will be there {share:.2g} of the time")
-
-    def _absences_of(self, fault: Churn | Days, name: str) -> churn.Absences:
-        if isinstance(fault, Churn):
-            return churn.alternating(fault.up, fault.down, self._seed, name, fault.stationary)
-        return fault.diurnal.absences(self._seed, name)
 
     def _add_availability(self, where: str, fault: Availability) -> None:
         try:

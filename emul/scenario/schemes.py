@@ -133,14 +133,10 @@ def _default_labels(entries: Sequence[PlainMapping]) -> list[str]:
         elif count[name] == 1:
             labels.append(name)
         else:
-            labels.append(" ".join([name, *_differing(entry, same)])[:MOST_CHARACTERS])
+            differing = [f"{key}={_in_short(value)}" for key, value in entry.items() if key != "name"
+                         and any(key not in other or other[key] != value for other in same)]
+            labels.append(" ".join([name, *differing])[:MOST_CHARACTERS])
     return labels
-
-
-def _differing(entry: Mapping[str, object], same: Sequence[Mapping[str, object]]) -> Iterable[str]:
-    for key, value in entry.items():
-        if key != "name" and any(key not in other or other[key] != value for other in same):
-            yield f"{key}={_in_short(value)}"
 
 
 def _in_short(value: object) -> str:

@@ -69,7 +69,10 @@ class KeyMaker:
         if kind is tuple or kind is list:
             return self._trees(value)
         if isinstance(value, (np.ndarray, np.generic)):
-            return self._array(np.asarray(value))
+            array = np.asarray(value)
+            if array.dtype.hasobject:
+                raise Unkeyable(f"an array of dtype {array.dtype}: numbers only")
+            return {b"a": (array.dtype.str, array.shape, self._content(array))}
         if (form := _form(kind)) is not None:       # type: ignore[arg-type]
             return self._dataclass(value, *form)
         if isinstance(value, (tuple, list)):
@@ -97,11 +100,6 @@ class KeyMaker:
             if len(self._constants) > _HELD:
                 self._constants.popitem(last=False)
         return found
-
-    def _array(self, array: np.ndarray) -> object:
-        if array.dtype.hasobject:
-            raise Unkeyable(f"an array of dtype {array.dtype}: numbers only")
-        return {b"a": (array.dtype.str, array.shape, self._content(array))}
 
     def _content(self, array: np.ndarray) -> bytes:
         if array.nbytes < _LARGE_BYTES:

@@ -80,7 +80,12 @@ def cells(given: Given, grid: Mapping[str, Sequence[object]], seeds: Sequence[in
                 one = replace(base, seed=seed, schemes=[entry])
                 found.setdefault((label_of(*entry), key(one, plugins)), []).append((seed, values, one))
     file = Path(given) if isinstance(given, str | os.PathLike) else None
-    return [replace(_cell(label, name, same), given=file, sets=tuple(sets)) for (label, name), same in found.items()]
+    made = []
+    for (label, name), same in found.items():       # one cell of all combinations that resolve to it
+        seed, values, one = same[0]
+        shared = {path: value for path, value in values.items() if all(other[1][path] == value for other in same)}
+        made.append(Cell(name, label, seed, shared, one, file, tuple(sets)))
+    return made
 
 
 def _named(base: Scenario, labels: Sequence[str]) -> list[Entry]:
@@ -93,13 +98,6 @@ def _named(base: Scenario, labels: Sequence[str]) -> list[Entry]:
 
 def _unlabelled(entry: Mapping[str, object]) -> PlainDict:
     return {key: value for key, value in entry.items() if key != LABEL}
-
-
-def _cell(label: str, name: str, same: Sequence[tuple[int, dict[str, object], Scenario]]) -> Cell:
-    """One cell of all combinations that resolve to it: it depends on the values that they share."""
-    seed, values, one = same[0]
-    shared = {path: value for path, value in values.items() if all(other[1][path] == value for other in same)}
-    return Cell(name, label, seed, shared, one)
 
 
 def combinations(grid: Mapping[str, Sequence[object]]) -> list[dict[str, object]]:

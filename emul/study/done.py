@@ -29,7 +29,7 @@ from emul.study.job import CELLS, ORIGIN_COLUMNS, read_origin, revision
 from emul.study.tables import observations, result
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 AGAIN = {                               # the keys from which a row of any table can be made again
     "key": "Hash of the resolved scenario: of what was asked for. Unlike a cell's it leaves out the version of emul "
@@ -185,19 +185,13 @@ def numbers(study: Path, cell: Cell) -> PlainDict:
     own = summary["accuracy_of_clients"] or {}
     curve, rounds = observations(run), read_table(run / "rounds.parquet").to_pandas()
     received = None if "accuracy_received" not in rounds else rounds.groupby("round")["accuracy_received"].mean()
+    means = rounds.drop(columns=list(OF_ROUND), errors="ignore").select_dtypes("number").mean().dropna()
     values |= {"clients_std": own.get("std"),
                "best_five_received": None if received is None else float(received.nlargest(5).mean()),
-               "means": json.dumps(_means(rounds)),
+               "means": json.dumps({str(name): float(f"{value:.5g}") for name, value in means.items()
+                                    if not str(name).endswith(("_min", "_max", "_std"))}),
                "curve": " ".join(f"{int(r)}:{a:.5g}" for r, a in zip(curve["round"], curve["accuracy"], strict=True))}
     return {name: _shown(values[name]) for name in NUMBERS if name in values}
-
-
-def _means(rounds: pd.DataFrame) -> dict[str, float]:
-    """Mean of every column of numbers, but for times, places and what tells how accuracies spread."""
-    frame = rounds.drop(columns=list(OF_ROUND), errors="ignore")
-    means = frame.select_dtypes("number").mean().dropna()
-    return {str(name): float(f"{value:.5g}") for name, value in means.items()
-            if not str(name).endswith(("_min", "_max", "_std"))}
 
 
 def _shown(value: object) -> object:

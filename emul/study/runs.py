@@ -203,8 +203,10 @@ def complete(path: Path, cells: Sequence[Cell], where: Where, save: Callable[[li
     violated = [(cell, text) for cell, summary in summaries if isinstance(summary["invariants"], list)
                 for text in summary["invariants"]]
     knowing = dict.fromkeys(cell.scheme for cell, summary in summaries if oracle_waits(summary))
-    return StudyOutcome(path, runs(), failed(), len(there), violated, sorted(said),
-                        _from_store(path, runs(), there), list(knowing), len(known))
+    uses = [use for cell, summary in summaries if cell.key not in there and (use := summary.get("real_store"))]
+    used, of = (sum(use["found"] for use in uses), sum(use["found"] + use["missed"] for use in uses))
+    return StudyOutcome(path, runs(), failed(), len(there), violated, sorted(said), used / of if of else None,
+                        list(knowing), len(known))
 
 
 def _of_cells(texts: dict[str, str], cells: Sequence[Cell]) -> str:
@@ -214,13 +216,6 @@ def _of_cells(texts: dict[str, str], cells: Sequence[Cell]) -> str:
     if len(gave) == 1:
         return f"{gave[0].text}: {text}"
     return f"{text} (in {len(gave)} of {len(cells)} cells: {listed([cell.text for cell in gave], 3)})"
-
-
-def _from_store(path: Path, runs: Sequence[Cell], there: set[str]) -> float | None:
-    """Share of the trainings and evaluations of the runs made now that were found in the store; None: there is none."""
-    uses = [use for cell in runs if cell.key not in there and (use := summary_of(path, cell).get("real_store"))]
-    asked = sum(use["found"] + use["missed"] for use in uses)
-    return sum(use["found"] for use in uses) / asked if asked else None
 
 
 def summary_of(path: Path, cell: Cell) -> PlainDict:

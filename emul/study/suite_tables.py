@@ -126,14 +126,21 @@ class SuiteResults:
 
     def frames(self) -> dict[str, pd.DataFrame]:
         """The tables of `COLUMNS`, and the curves."""
-        return {"suite": _suite(self), "metrics": _metrics(self), "differences": _differences(self),
-                "curves": self.curves}
+        import pandas as pd
+
+        metrics = [(network, metric, scheme, seed, self.of(metric, network, scheme).get(seed), METRICS[metric][0])
+                   for (network, scheme), seeds in self.ended.items() for metric in METRICS for seed in seeds]
+        return {"suite": _suite(self),
+                "metrics": pd.DataFrame(metrics, columns=list(COLUMNS["metrics"])).astype({"value": float}),
+                "differences": _differences(self), "curves": self.curves}
 
 
 def measured(path: Path, study: StudyOutcome, networks: Sequence[str], schemes: Sequence[str], seeds: Sequence[int],
              target: float | None, baseline: str, refused: Sequence[RefusedScheme],
              lossless: Collection[str]) -> SuiteResults:
     """Read the runs of a suite. target: None: by network and kind, 95 % of the lowest median final accuracy."""
+    import pandas as pd
+
     values: SuiteValues = {}
     ended: dict[tuple[str, str], list[int]] = {}
     knowing: Counter[tuple[str, str]] = Counter()
@@ -157,19 +164,14 @@ def measured(path: Path, study: StudyOutcome, networks: Sequence[str], schemes: 
             within = math.inf if limit is None else limit / 1e9
             for metric, value in measure(run, summary, curve, by_scheme.get(cell.scheme), within).items():
                 values.setdefault((metric, network, cell.scheme), {})[cell.seed] = value
+    names = ["network", *tables.COLUMNS["curves"]]
+    curves = pd.concat(seen, ignore_index=True)[names] if seen else pd.DataFrame(columns=names)
     cannot = {(one.network, one.scheme) for one in refused}
     lacking = {network: [scheme for scheme in schemes if (network, scheme) not in cannot
                          and len(ended.get((network, scheme), ())) < len(seeds)] for network in networks}
     return SuiteResults(list(networks), list(schemes), list(seeds), baseline, targets, values, ended, kinds,
-                        dict(knowing), list(refused), _curves(seen), lossless,
+                        dict(knowing), list(refused), curves, lossless,
                         {n: found for n, found in lacking.items() if found})
-
-
-def _curves(seen: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    import pandas as pd
-
-    names = ["network", *tables.COLUMNS["curves"]]
-    return pd.concat(seen, ignore_index=True)[names] if seen else pd.DataFrame(columns=names)
 
 
 def measure(run: Path, summary: Mapping[str, Any], curve: pd.DataFrame, target: float | None, within_s: float,
@@ -231,14 +233,6 @@ def _suite(r: SuiteResults) -> pd.DataFrame:
     frame = pd.DataFrame(rows, columns=list(COLUMNS["suite"]))
     numbers = [f"{metric}{end}" for metric in METRICS for end in ("", "_low", "_high", "_rank")]
     return frame.astype(dict.fromkeys(numbers, float))
-
-
-def _metrics(r: SuiteResults) -> pd.DataFrame:
-    import pandas as pd
-
-    rows = [(network, metric, scheme, seed, r.of(metric, network, scheme).get(seed), METRICS[metric][0])
-            for (network, scheme), seeds in r.ended.items() for metric in METRICS for seed in seeds]
-    return pd.DataFrame(rows, columns=list(COLUMNS["metrics"])).astype({"value": float})
 
 
 def _differences(r: SuiteResults) -> pd.DataFrame:

@@ -28,19 +28,16 @@ def answer(c: Comparison) -> list[str]:
             goal = f"{_kind(kind)}accuracy {targets.pop():g}"
             found += [said for metric in LESS_IS_BETTER if (said := _answer(c, metric, schemes, goal))] or [
                 f"No scheme reached {goal}."]
-    return found + ([_apart(c)] if len(kinds) > 1 else [])
+    if len(kinds) > 1:
+        said = "; ".join(f"{_kind(kind) or 'no known '}accuracy of {_and(schemes)}"
+                         + (f" ({KINDS[kind]})" if kind in KINDS else "") for kind, schemes in kinds.items())
+        found.append(f"Not compared with one another: {said}. These are different measures, so neither they nor what "
+                     "it takes to reach them can be ranked.")
+    return found
 
 
 def _kind(kind: str) -> str:
     return f"{in_words(kind)} " if kind else ""
-
-
-def _apart(c: Comparison) -> str:
-    """The schemes that are not compared, and the reason."""
-    said = [f"{_kind(kind) or 'no known '}accuracy of {_and(schemes)}" + (f" ({KINDS[kind]})" if kind in KINDS else "")
-            for kind, schemes in c.kinds().items()]
-    return (f"Not compared with one another: {'; '.join(said)}. These are different measures, so neither they nor what "
-            "it takes to reach them can be ranked.")
 
 
 def _answer(c: Comparison, metric: str, schemes: Sequence[str], goal: str) -> str:
@@ -97,7 +94,10 @@ def comparison(c: Comparison) -> str:
     for kind, schemes in kinds.items():
         for metric in LESS_IS_BETTER:
             lines += ["", *_verdict(c, metric, schemes, f" of {_kind(kind)}accuracy" if len(kinds) > 1 else "")]
-    lines += ["", _about_intervals(count), *([NOTE] if c.knowing else [])]
+    few = "; with so few seeds they are too short, see docs/studies.md" if count < 10 else ""
+    lines += ["", f"[low, high]: 95 % bootstrap intervals of means over {count} seeds{few}\n"
+              "paired t: the interval that holds for few seeds, too" if count >= FEWEST else
+              "no intervals: they need 3 seeds or more, e.g. --seeds 0:5", *([NOTE] if c.knowing else [])]
     return "\n".join(lines)
 
 
@@ -192,14 +192,6 @@ def _tested(c: Comparison, metric: str, scheme: str, best: str, more: Interval) 
         return [f"{line}: settled"]
     return [f"{line}: not settled; a difference of this size takes "
             + (f"about {said.seeds} seeds" if said.seeds is not None else f"more than {MOST_SEEDS:,} seeds")]
-
-
-def _about_intervals(count: int) -> str:
-    if count < 3:
-        return "no intervals: they need 3 seeds or more, e.g. --seeds 0:5"
-    few = "; with so few seeds they are too short, see docs/studies.md" if count < 10 else ""
-    return (f"[low, high]: 95 % bootstrap intervals of means over {count} seeds{few}\n"
-            "paired t: the interval that holds for few seeds, too")
 
 
 def _shown(i: Interval, unit: str) -> str:

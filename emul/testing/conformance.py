@@ -140,7 +140,10 @@ def _cases(base: Scenario, scheme: Scheme[object], raw: dict[str, object], found
     yield AS_IT_IS, base, raw
     ran = found[AS_IT_IS]
     half = ran.kernel.end_ns // 2
-    hub, client = _hub_and_client(ran)
+    names, roles, number = ran.header["names"], ran.header["roles"], ran.header["deciders"][0]
+    # the first client; without clients the first node but for the hub
+    clients = [n for n, role in enumerate(roles) if role == "client"] or [n for n in range(len(names)) if n != number]
+    hub, client = names[number], names[(clients or [number])[0]]
     lost = OutageSpec(1.0, "message")
 
     def with_rule(*rules: LinkRule) -> Scenario:
@@ -162,14 +165,6 @@ def _cases(base: Scenario, scheme: Scheme[object], raw: dict[str, object], found
     returning = dataclasses.replace(base, faults=[*base.faults, back])
     yield "a client crashes and returns", returning, raw
     yield TOGETHER, dataclasses.replace(returning, fuse=FusedTraining(2, 3)), raw
-
-
-def _hub_and_client(ran: Ran) -> tuple[str, str]:
-    """The first node whose rounds are the run's, and the first client; without clients the first other node."""
-    names, roles = ran.header["names"], ran.header["roles"]
-    hub = ran.header["deciders"][0]
-    clients = [n for n, role in enumerate(roles) if role == "client"] or [n for n in range(len(names)) if n != hub]
-    return names[hub], names[(clients or [hub])[0]]
 
 
 def _delays(workers: int) -> list[float]:

@@ -70,7 +70,9 @@ class Ran:
     @cached_property
     def summary(self) -> PlainDict:
         """The keys of `summary.json`."""
-        return summarise(self.derived, engine.facts(self.finished, MemoryJournal.close(_closed(self))))
+        journal = MemoryJournal(self.header)
+        journal.rows = self.rows
+        return summarise(self.derived, engine.facts(self.finished, journal.close()))
 
     @property
     def rounds(self) -> list[PlainDict]:
@@ -103,12 +105,6 @@ class Ran:
         target = {(row[2], row[3]): row[4] for row in self.rows if row[0] == R.SEND}
         found = [row for row in self.rows if _whose(row, target) == place and (not kinds or row[0] in kinds)]
         return sorted(found, key=lambda row: row[1])
-
-
-def _closed(ran: Ran) -> MemoryJournal:
-    journal = MemoryJournal(ran.header)
-    journal.rows = ran.rows
-    return journal
 
 
 def _whose(row: Row, target: Mapping[tuple[int, int], int]) -> int:

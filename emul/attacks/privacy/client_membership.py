@@ -78,21 +78,17 @@ class ClientMembership:
 
     def _shadow(self, evidence: Evidence, held: HeldModel, x: Array, labels: Array) -> Candidates:
         """The outputs of a model that has learnt every second of the attacker's samples."""
+        import torch
+
         from emul.attacks.privacy.attack_models import Candidates
         from emul.attacks.privacy.held_model import fitted
 
         member = np.arange(len(x)) % 2 == 0
         one_hot = np.eye(evidence.task.data.outputs)[labels]
         trained = fitted(held.task, evidence.task.initial_parameters(1), x[member], one_hot[member], self.shadow_steps)
-        return Candidates(_outputs(held, trained, x), labels, member)
-
-
-def _outputs(held: HeldModel, parameters: Array, x: Array) -> Array:
-    import torch
-
-    with torch.no_grad():
-        found: Array = held.task.forward(parameters, torch.from_numpy(x)).logits.numpy()
-    return found
+        with torch.no_grad():
+            outputs = held.task.forward(trained, torch.from_numpy(x)).logits.numpy()
+        return Candidates(outputs, labels, member)
 
 
 def balanced(members: tuple[Array, Array], others: tuple[Array, Array], rng: np.random.Generator,

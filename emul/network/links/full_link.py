@@ -143,7 +143,10 @@ class FullLink(Link):
         """As `Link.offer`. last: it goes no further. tail: when the rest of it will be here, if only its head is."""
         if self._cross is not None:
             self._cross.pull(now)
-        e = self._entered(now, item, size_bytes, round)
+        # counted, as the k-th message of its round, whatever becomes of it
+        e = Transit(item, self._seq, round, self._counted(round), now, self.wire_bytes(size_bytes),
+                    self.packets(size_bytes))
+        self._seq += 1
         whole = last or self._switching is None or self._transport is not None
         start = max(now, self._busy_until)
         if self._contacts is not None and not self.returns:
@@ -272,13 +275,6 @@ class FullLink(Link):
         return 0 if e.start >= now else int(e.size - e.left + self._service.sent_bytes(e.planned, now))
 
     # --- offers ---
-
-    def _entered(self, now: int, item: object, size_bytes: int, round: int) -> Transit:
-        """The message, counted: as the k-th of its round, whatever becomes of it."""
-        k = self._counted(round)
-        e = Transit(item, self._seq, round, k, now, self.wire_bytes(size_bytes), self.packets(size_bytes))
-        self._seq += 1
-        return e
 
     def _cut(self, e: Transit, size_bytes: int, tail: Tail) -> None:
         """In which packets it crosses this link, and in which it comes."""

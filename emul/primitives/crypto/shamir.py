@@ -170,7 +170,12 @@ def _weights_at_zero(points: Elements) -> Elements:
 def _interpolate(shares: Sequence[Mapping[int, bytes]], used: tuple[int, ...]) -> list[bytes]:
     """f(0) of every element: one secret for each of `shares`, all read at the holders `used`."""
     log_w = _LOG[_weights_at_zero(_points(_holder_ids(used)))][:, None]                  # (t, 1)
-    return [_weighted_sum(log_w, _values(held, used)) for held in shares]
+    found = []
+    for held in shares:
+        index = _LOG[_values(held, used)]
+        index += log_w
+        found.append(np.bitwise_xor.reduce(_EXP[index], axis=0).astype("<u2").tobytes())
+    return found
 
 
 def _values(held: Mapping[int, bytes], used: tuple[int, ...]) -> Elements:
@@ -182,9 +187,3 @@ def _values(held: Mapping[int, bytes], used: tuple[int, ...]) -> Elements:
         if len(held[j]) != size:
             raise ProtocolViolation(f"share of holder {j} has {len(held[j])} bytes, expected {size} as of {used[0]}")
     return np.frombuffer(b"".join([held[j] for j in used]), dtype="<u2").reshape(len(used), size // 2)
-
-
-def _weighted_sum(log_w: NDArray[np.int64], values: Elements) -> bytes:
-    index = _LOG[values]
-    index += log_w
-    return np.bitwise_xor.reduce(_EXP[index], axis=0).astype("<u2").tobytes()

@@ -51,14 +51,10 @@ def neighbours(edges: Edges, clients: Iterable[int]) -> dict[int, list[int]]:
 
 def components(edges: Edges, clients: Collection[int]) -> list[set[int]]:
     """The parts of the graph of these clients, edges to others left out."""
-    return [set(part) for part in nx.connected_components(_graph(edges, clients))]
-
-
-def _graph(edges: Edges, clients: Collection[int]) -> nx.Graph:
     graph = nx.Graph()
     graph.add_nodes_from(sorted(clients))
     graph.add_edges_from((a, b) for a, b in sorted(edges) if a in graph and b in graph)
-    return graph
+    return [set(part) for part in nx.connected_components(graph)]
 
 
 def laplacian(edges: Edges, clients: Collection[int]) -> Matrix:

@@ -47,7 +47,9 @@ def deal(bits: int, parties: int, threshold: int, rng: np.random.Generator) -> D
         raise ValueError(f"bits = {bits}: expected a multiple of 16, at least {LEAST_BITS}")
     if not 1 <= threshold <= parties:
         raise ValueError(f"threshold = {threshold}: expected 1 to {parties}, the number of parties")
-    p, q = _two_safe_primes(bits // 2, rng)
+    p = q = mpz(0)
+    while p == q or gmpy2.gcd(p * q, (p // 2) * (q // 2)) != 1:
+        p, q = safe_prime(bits // 2, rng), safe_prime(bits // 2, rng)
     n, m = p * q, (p // 2) * (q // 2)
     coefficients = [m * gmpy2.invert(m, n), *(_below(n * m, rng) for _ in range(threshold - 1))]
     delta = math.factorial(parties)
@@ -115,12 +117,6 @@ def _signed(message: mpz, n: mpz) -> int:
 
 
 # --- safe primes ------------------------------------------------------------------------------------------------------
-
-def _two_safe_primes(bits: int, rng: np.random.Generator) -> tuple[mpz, mpz]:
-    while True:
-        p, q = safe_prime(bits, rng), safe_prime(bits, rng)
-        if p != q and gmpy2.gcd(p * q, (p // 2) * (q // 2)) == 1:
-            return p, q
 
 
 def safe_prime(bits: int, rng: np.random.Generator) -> mpz:

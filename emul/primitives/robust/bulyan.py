@@ -27,7 +27,9 @@ def bulyan(updates: Updates, f: int) -> Aggregation:
     aggregate = np.empty(rows[0].shape, np.float64)
     counts = np.zeros(len(chosen))
     for part, chunk in columns([rows[i] for i in chosen]):
-        near = _closest_to_median(chunk, beta)                         # (theta, c), beta are true in each column
+        away = np.abs(chunk - np.median(chunk, axis=0))
+        near = np.zeros(chunk.shape, bool)              # (theta, c), beta are true in each column; ties: the lowest row
+        np.put_along_axis(near, np.argsort(away, axis=0, kind="stable")[:beta], True, axis=0)
         aggregate[part] = np.where(near, chunk, 0.0).sum(axis=0) / beta
         counts += near.sum(axis=1)
     shares = np.zeros(n)
@@ -45,11 +47,3 @@ def chosen_by_krum(squared: Floats, f: int, theta: int) -> list[int]:
         best = int(np.argmin(krum_scores(squared[np.ix_(left, left)], f)))       # the first of equals
         chosen.append(left.pop(best))
     return sorted(chosen)
-
-
-def _closest_to_median(chunk: Floats, beta: int) -> np.ndarray:
-    """(theta, c) bool, true for the beta values of each column closest to its median; ties: the lowest row."""
-    away = np.abs(chunk - np.median(chunk, axis=0))
-    near = np.zeros(chunk.shape, bool)
-    np.put_along_axis(near, np.argsort(away, axis=0, kind="stable")[:beta], True, axis=0)
-    return near

@@ -102,12 +102,13 @@ class OortRule:
     def utilities(self, able: Sequence[int], round_: int) -> dict[int, float]:
         """Util(i) of clients that are known."""
         most = float(np.quantile([self.known[k].utility for k in able], self.p.clip))
-        return {k: self._utility(self.known[k], most, round_) for k in able}
-
-    def _utility(self, one: ExploredClient, most: float, round_: int) -> float:
-        value = min(one.utility, most) + math.sqrt(0.1 * math.log(round_) / one.last)
-        late = self.preferred_s < one.seconds
-        return value * (self.preferred_s / one.seconds) ** self.p.alpha if late else value
+        found = {}
+        for k in able:
+            one = self.known[k]
+            value = min(one.utility, most) + math.sqrt(0.1 * math.log(round_) / one.last)
+            late = self.preferred_s < one.seconds
+            found[k] = value * (self.preferred_s / one.seconds) ** self.p.alpha if late else value
+        return found
 
     def epsilon(self, round_: int) -> float:
         """The share of unexplored clients in a round."""

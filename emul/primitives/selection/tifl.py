@@ -72,7 +72,10 @@ class TiflRule:
         if not self.tiers:
             self._cut(clients)
         if self.p.adaptive and round_ % self.p.interval == 0:
-            self._adapt()
+            now = [self._accuracy(tier) for tier in self.tiers]
+            if self.before and now[self.current] <= self.before[self.current]:
+                self.chances = changed(now, self.credits)
+            self.before = now
         able = [t for t, left in enumerate(self.credits) if left > 0] or list(range(len(self.tiers)))
         self.current, = drawn(rng, able, 1, [self.chances[t] for t in able])
         self.credits[self.current] -= 1
@@ -84,12 +87,6 @@ class TiflRule:
         self.tiers = by_latency(latency or dict.fromkeys(clients, 0.0), self.p.tiers)
         self.chances = [1 / len(self.tiers)] * len(self.tiers)
         self.credits = [float("inf") if self.p.credits is None else self.p.credits] * len(self.tiers)
-
-    def _adapt(self) -> None:
-        now = [self._accuracy(tier) for tier in self.tiers]
-        if self.before and now[self.current] <= self.before[self.current]:
-            self.chances = changed(now, self.credits)
-        self.before = now
 
     def _accuracy(self, tier: Sequence[int]) -> float:
         told = [self.told[k] for k in tier if k in self.told]

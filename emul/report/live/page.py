@@ -15,7 +15,7 @@ from emul.report import figures, palette
 from emul.report.cards import while_running
 from emul.report.curves import learning
 from emul.report.drawing import Figure
-from emul.report.live.state import COMPUTING, DOWN, ENDED, RUNNING, STOPPED, NodeProgress, RoundProgress, RunProgress
+from emul.report.live.state import COMPUTING, DOWN, ENDED, RUNNING, STOPPED, RoundProgress, RunProgress
 from emul.report.page import bundle, packed, report_asset, themes
 
 # charts are compiled in the page, hence 'unsafe-eval'; it may ask the server that it came from, and nobody else
@@ -83,10 +83,15 @@ def shown(state: RunProgress) -> PlainDict:
     """Everything, ready for JSON."""
     newest = sorted(state.rounds.values(), key=lambda one: (-one.number, one.node))[:_ROUNDS]
     counts = Counter((node.role, node.state) for node in state.nodes)           # in the order of the nodes
+    curve, traffic = state.curve(), state.traffic_frame()
+    drawn = learning(curve, single=True, of=in_words(state.header.get("accuracy_of"))) if len(curve) else []
+    drawn = [*drawn, *([figures.bytes_by_type(traffic)] if len(traffic) else [])]
     return {"status": state.status, "said": said(state), "share": state.share(), "cards": while_running(state),
-            "figures": [_figure(figure) for figure in _figures(state)],
+            "figures": [_figure(figure) for figure in drawn],
             "counts": [(*key, number) for key, number in counts.items()],
-            "nodes": [_node(node) for node in state.nodes[:_NODES]], "more_nodes": max(0, len(state.nodes) - _NODES),
+            "nodes": [{"name": node.name, "role": node.role, "state": node.state, "round": node.round,
+                       "doing": node.doing if node.state == COMPUTING else "", "bad": node.state == DOWN}
+                      for node in state.nodes[:_NODES]], "more_nodes": max(0, len(state.nodes) - _NODES),
             "rounds": [_round(one, state) for one in newest],
             "refused": [[sender, kind, reason, f"{count:,}"] for (sender, kind, reason), count in
                         state.refused.most_common(_REFUSED)]}
@@ -99,22 +104,10 @@ def said(state: RunProgress) -> str:
     return f"The run {_SAID.get(state.status, state.status)}{more}."
 
 
-def _figures(state: RunProgress) -> list[Figure]:
-    curve, traffic = state.curve(), state.traffic_frame()
-    found = learning(curve, single=True, of=in_words(state.header.get("accuracy_of"))) if len(curve) else []
-    return [*found, *([figures.bytes_by_type(traffic)] if len(traffic) else [])]
-
-
 def _figure(figure: Figure) -> dict[str, object]:
     return {"key": figure.key, "title": figure.title, "text": figure.text, "width": figure.least_width,
             "spec": figure.spec() | {"description": figure.words},
             "frames": {name: packed(frame) for name, frame in figure.frames.items()}}
-
-
-def _node(node: NodeProgress) -> PlainDict:
-    doing = node.doing if node.state == COMPUTING else ""
-    return {"name": node.name, "role": node.role, "state": node.state, "round": node.round, "doing": doing,
-            "bad": node.state == DOWN}
 
 
 def _round(one: RoundProgress, state: RunProgress) -> list[str]:

@@ -61,7 +61,9 @@ def tandon(K: int, s: int, rng: Generator, screen: int = 1) -> Matrix:
     draws = [_tandon_draw(K, s, rng) for _ in range(screen)]
     if screen == 1:
         return draws[0]
-    sets = _row_sets(K, s, rng)
+    # (number, K - s): all sets of K - s rows, or 2000 drawn ones where there are more
+    sets = np.array(list(combinations(range(K), K - s))) if comb(K, s) <= SCREENED_SETS else np.argsort(
+        rng.random((SCREENED_SETS, K)), axis=1)[:, :K - s]
     return min(draws, key=lambda G: _worst_amplification(G, sets))      # the first of equals
 
 
@@ -172,13 +174,6 @@ def _tandon_draw(K: int, s: int, rng: Generator) -> Matrix:
         others = support(K, s, k)[1:]
         G[k, others] = np.linalg.solve(H[:, others], -H[:, k])
     return G
-
-
-def _row_sets(K: int, s: int, rng: Generator) -> NDArray[np.int64]:
-    """(number, K - s): all sets of K - s rows, or 2000 drawn ones where there are more."""
-    if comb(K, s) <= SCREENED_SETS:
-        return np.array(list(combinations(range(K), K - s)))
-    return np.argsort(rng.random((SCREENED_SETS, K)), axis=1)[:, :K - s]
 
 
 def _worst_amplification(G: Matrix, sets: NDArray[np.int64]) -> float:

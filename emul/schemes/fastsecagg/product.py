@@ -91,7 +91,9 @@ class ProductCode:
         for (axis, at), have in self._completions(known):
             line = grid[:, at] if axis == 0 else grid[at]
             missing = np.flatnonzero(~have)
-            line[missing] = self._completed(axis, line, np.flatnonzero(have)[:self.kept[axis]], missing)
+            used, points = np.flatnonzero(have)[:self.kept[axis]], self._points[axis]
+            back = inverse(points[used], self.p)
+            line[missing] = matmul(matmul(points[missing], back, self.p), line[used], self.p)
         if not known.all():
             raise NotDecodable(f"undecodable: {len(answers)} answers of {self.n} leave {int((~known).sum())} of "
                                f"{known.size} points of the grid unknown")
@@ -118,11 +120,6 @@ class ProductCode:
                         yield (axis, at), line.copy()
                         line[:] = True
                         stuck = False
-
-    def _completed(self, axis: int, line: Elements, used: NDArray[np.intp], missing: NDArray[np.intp]) -> Elements:
-        points = self._points[axis]
-        back = inverse(points[used], self.p)
-        return matmul(matmul(points[missing], back, self.p), line[used], self.p)
 
     def _transformed(self, grid: Elements) -> Elements:
         """(k0 k1, w): the coefficients of a full grid, in the order of the generator's columns."""
