@@ -56,9 +56,7 @@ class Results:
             return arrays
         begin, busy = clock.cpu_ns(), busy_ns()
         arrays = compute()
-        spent_ns = max(clock.cpu_ns() - begin, busy_ns() - busy)
-        described = _described(tuple((a.dtype.str, a.shape) for a in arrays))
-        self._store.put(key, _head.pack(spent_ns, len(described)) + described, *map(_raw, arrays))
+        self._store.put(key, *_packed(max(clock.cpu_ns() - begin, busy_ns() - busy), arrays))
         return arrays
 
     @property
@@ -75,6 +73,12 @@ class Results:
         """Write what waits."""
         if self._store is not None:
             self._store.close()
+
+
+def _packed(spent_ns: int, arrays: Sequence[np.ndarray]) -> list[bytes | memoryview]:
+    """Parts of an entry: the time, the length of what describes the arrays, that, and the arrays."""
+    described = _described(tuple((a.dtype.str, a.shape) for a in arrays))
+    return [_head.pack(spent_ns, len(described)) + described, *map(_raw, arrays)]
 
 
 def _raw(array: np.ndarray) -> bytes | memoryview:
