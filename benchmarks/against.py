@@ -1,9 +1,10 @@
 """This tree against a revision: `python -m benchmarks.against REVISION`, the same probes on both, in turn.
 
-Both run the benchmarks of this tree; of the revision only the package `emul` is taken. With `--own` the revision runs
-its own benchmarks: those of this tree may use what the revision does not have, such as `emul.roles.Scheme`. A ratio
-above 1 says that this tree is faster (or takes less memory). Runs are interleaved, so that a change of the machine's
-load meets both. Where pairs differ much, other guests of the machine take its time: then the best runs say more.
+Both run the benchmarks of this tree; of the revision only the package `emul` is taken. Where a probe of this tree
+imports what the revision does not have, such as `emul.message`, the revision runs its own benchmarks for it, and the
+note says so; with `--own` it does for all probes. A ratio above 1 says that this tree is faster (or takes less
+memory). Runs are interleaved, so that a change of the machine's load meets both. Where pairs differ much, other
+guests of the machine take its time: then the best runs say more.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ import compileall
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 
@@ -115,9 +117,22 @@ def probe(tree: Path, name: str) -> dict[str, float]:
     return found
 
 
+def importable(tree: Path, name: str) -> bool:
+    """True if a tree has all that the benchmarks of a probe import."""
+    needed = "\n".join(re.findall(r"^from benchmarks[^;\n]*", PROBES[name], re.MULTILINE))
+    return not subprocess.run([sys.executable, "-c", needed], cwd=tree, env={**os.environ, "PYTHONPATH": str(tree)},
+                              stderr=subprocess.DEVNULL).returncode
+
+
 def compare(revision: str, names: Sequence[str], pairs: int, own: bool = False) -> Iterator[Figure]:
-    with trees(revision, own) as (before, now):
+    with ExitStack() as stack:
+        first, now = stack.enter_context(trees(revision, own))
+        with_own: Path | None = None
         for name in names:
+            before, runs = first, ""
+            if not own and not importable(first, name):
+                with_own = with_own or stack.enter_context(trees(revision, own=True))[0]
+                before, runs = with_own, "before with its own benchmarks; "
             ratios: dict[str, list[float]] = {}
             values: dict[str, list[tuple[float, float]]] = {}
             for pair in range(pairs):
@@ -129,7 +144,7 @@ def compare(revision: str, names: Sequence[str], pairs: int, own: bool = False) 
             for figure, each in ratios.items():
                 before_all, now_all = zip(*values[figure], strict=True)
                 yield Figure(f"{name}: {figure}", median(each), "x",
-                             note=f"{median(before_all):.4g} before, {median(now_all):.4g} now; "
+                             note=f"{runs}{median(before_all):.4g} before, {median(now_all):.4g} now; "
                                   f"pairs {min(each):.2f} to {max(each):.2f} x; "
                                   f"best {min(before_all):.4g} and {min(now_all):.4g}, "
                                   f"{min(before_all) / min(now_all):.3f} x")

@@ -10,12 +10,14 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchmarks import (
+    against,
     bench_bulk,
     bench_kernel,
     bench_overhead,
@@ -142,6 +144,29 @@ def test_a_long_table_stands_apart_and_is_read_where_it_was(tmp_path: Path) -> N
     assert "| 1 |" in document.read(page)
     document.save(page, document.read(page), most_words=200)
     assert page.read_text() == "Before.\n\n[Table of 1 rows](page/own.csv)\n\n" + text
+
+
+def test_a_revision_that_lacks_what_a_probe_imports_runs_its_own(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for tree, imports, value in (("first", "import emul.not_there", 0), ("own", "", 6), ("now", "", 3)):
+        (tmp_path / tree / "benchmarks").mkdir(parents=True)
+        (tmp_path / tree / "benchmarks" / "__init__.py").touch()
+        (tmp_path / tree / "benchmarks" / "bench_x.py").write_text(
+            f"{imports}\ndef probe():\n    print('{{\"s\": {value}}}')\n")
+
+    @contextmanager
+    def trees(revision: str, own: bool = False) -> Iterator[tuple[Path, Path]]:
+        yield tmp_path / ("own" if own else "first"), tmp_path / "now"
+
+    monkeypatch.setattr(against, "trees", trees)
+    monkeypatch.setattr(against, "PROBES", {"x": "from benchmarks.bench_x import probe; probe()"})
+    figure, = against.compare("abc", ["x"], 1)
+    assert figure.value == 2.0
+    assert figure.note.startswith("before with its own benchmarks; 6 before, 3 now")
+    (tmp_path / "first" / "benchmarks" / "bench_x.py").write_text("def probe():\n    print('{\"s\": 12}')\n")
+    figure, = against.compare("abc", ["x"], 1)
+    assert figure.value == 4.0
+    assert figure.note.startswith("12 before, 3 now")
 
 
 def test_a_load_above_half_a_core_is_called_busy() -> None:

@@ -73,6 +73,15 @@ def accuracy_by(kind: str | None) -> str:
     return "accuracy" if kind in (None, "none") else f"{in_words(kind)} accuracy"
 
 
+def mean_text(metric: str, value: float) -> str:
+    """A mean of a suite's metric as its tables show it.
+
+    >>> mean_text("accuracy", 0.91234), mean_text("bytes", 12345.6), mean_text("time", 12.345)
+    ('0.912', '12,346', '12.3')
+    """
+    return f"{value:.3f}" if metric == "accuracy" else f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
 def among(label: str, knowing: Collection[str]) -> str:
     """A label as tables and figures show it; `knowing`: the labels of those that know fates."""
     return label + MARK * (label in knowing)

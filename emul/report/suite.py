@@ -15,7 +15,7 @@ import altair as alt
 import pandas as pd
 
 from emul.record.journal import RecordError
-from emul.record.marks import NOTE, among, in_words
+from emul.record.marks import NOTE, among, in_words, mean_text
 from emul.record.rundir import read_json
 from emul.record.tables import read_table
 from emul.report.cards import of_suite
@@ -89,10 +89,6 @@ def suite_parts(path: Path) -> tuple[str, list[Part]]:
     return f"Suite {said['suite']}: {said['task']}", parts
 
 
-def _number(metric: str, value: float) -> str:
-    return f"{value:.3f}" if metric == "accuracy" else f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
-
-
 def _winners(table: pd.DataFrame, networks: Sequence[str]) -> pd.DataFrame:
     rows = []
     kinds = list(dict.fromkeys(table["accuracy_of"]))
@@ -131,9 +127,9 @@ def _crossed(table: pd.DataFrame, metric: str, networks: Sequence[str], schemes:
         if pd.isna(row[metric]):
             return counted
         low, high = row[f"{metric}_low"], row[f"{metric}_high"]
-        ends = "" if pd.isna(low) else f"{_number(metric, low)} to {_number(metric, high)}"
+        ends = "" if pd.isna(low) else f"{mean_text(metric, low)} to {mean_text(metric, high)}"
         more = [ends, counted if row["reached"] < row["seeds"] else ""]
-        return _number(metric, row[metric]) + (f" ({'; '.join(filter(None, more))})" if any(more) else "")
+        return mean_text(metric, row[metric]) + (f" ({'; '.join(filter(None, more))})" if any(more) else "")
 
     return pd.DataFrame([{"network": network, **{scheme: cell(network, scheme) for scheme in schemes}}
                          for network in networks])

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from emul.record.marks import MARK, NOTE, in_words
+from emul.record.marks import MARK, NOTE, in_words, mean_text
 from emul.study.stats import FEWEST, LEVEL, ends, student
 from emul.study.suite_tables import METRICS, SuiteResults
 from emul.study.text import aligned, escaped, tabular
@@ -49,12 +49,9 @@ def document(r: SuiteResults, badge: str) -> dict[str, Any]:
             "baseline": r.baseline, "refused": [vars(one) for one in r.refused],
             "accuracy_of": r.accuracy_of, "winners": {metric: {kind: r.winners(metric, kind) for kind in r.kinds()}
                                                       for metric in METRICS}, "answer": answer(r),
-            **{name: _rows(frame) for name, frame in r.frames().items() if name != "curves"}}
-
-
-def _rows(frame: Any) -> list[dict[str, Any]]:
-    return [{key: None if value != value else value for key, value in row.items()}
-            for row in frame.astype(object).to_dict("records")]
+            **{name: [{key: None if value != value else value for key, value in row.items()}
+                      for row in frame.astype(object).to_dict("records")]
+               for name, frame in r.frames().items() if name != "curves"}}
 
 
 def answer(r: SuiteResults) -> list[str]:
@@ -117,14 +114,10 @@ def plain(r: SuiteResults, metric: str) -> list[list[str]]:
             missing = len(r.ended.get((network, scheme), ())) - len(values)
             row.append("x" if (network, scheme) in cannot else
                        "?" if not values and scheme in r.lacking.get(network, ()) else "-" if not values else
-                       _number(metric, float(np.mean(values))) + (f" ({len(values)})" if missing else "")
+                       mean_text(metric, float(np.mean(values))) + (f" ({len(values)})" if missing else "")
                        + MARK * bool(r.knowing.get((network, scheme))))
         rows.append(row)
     return rows
-
-
-def _number(metric: str, value: float) -> str:
-    return f"{value:.3f}" if metric == "accuracy" else f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def latex(r: SuiteResults, badge: str) -> str:
@@ -146,8 +139,8 @@ def _tabular(r: SuiteResults, metric: str) -> str:
                 cells.append("--")
                 continue
             low, high = ends(values)
-            said = _number(metric, float(np.mean(values))) + (
-                "" if low is None or high is None else rf" $\pm$ {_number(metric, (high - low) / 2)}")
+            said = mean_text(metric, float(np.mean(values))) + (
+                "" if low is None or high is None else rf" $\pm$ {mean_text(metric, (high - low) / 2)}")
             if missing := len(r.ended[network, scheme]) - len(values):
                 said += rf"$^{{{len(values)}/{len(values) + missing}}}$"
             cells.append(rf"\textbf{{{said}}}" if (network, scheme) in best else said)

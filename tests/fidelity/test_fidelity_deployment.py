@@ -7,6 +7,7 @@ import contextlib
 import csv
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -590,6 +591,17 @@ def test_the_page_has_the_tables_of_the_committed_data() -> None:
     text = document.read(pages.PAGE)
     assert pages.table_of_predictions(pages.HOME / "data") in text
     assert pages.tables(pages.HOME / "data") in text
+
+
+def test_filling_the_page_again_leaves_it_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / pages.PAGE.name
+    shutil.copy(pages.PAGE, page)
+    shutil.copytree(pages.PAGE.with_suffix(""), page.with_suffix(""))
+    monkeypatch.setattr(pages, "PAGE", page)
+    pages.fill()
+    assert page.read_text(encoding="utf-8") == (pages.ROOT / "docs" / page.name).read_text(encoding="utf-8")
+    apart = {file.name: file.read_bytes() for file in page.with_suffix("").iterdir()}
+    assert apart == {file.name: file.read_bytes() for file in (pages.ROOT / "docs" / page.stem).iterdir()}
 
 
 def test_rounds_in_step_over_links_without_loss_are_as_near_as_the_page_says() -> None:
