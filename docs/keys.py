@@ -198,9 +198,12 @@ def _options(command: str) -> list[tuple[str, ...]]:
 
 
 def _scenario() -> dict[str, list[tuple[str, ...]]]:
-    task = schema()["properties"]["task"]["properties"]
+    section = schema()["properties"]["task"]
+    task = section["properties"]
     wanted: dict[str, list[tuple[str, ...]]] = {
         "solver.csv": _solver(), "data.csv": _task(task["data"]), "declared.csv": _task(task["declared"]),
+        "task.csv": _task(section), "root.csv": _task(task["root"]), "clusters.csv": _task(task["clusters"]),
+        "partition.csv": _task(task["partition"]["anyOf"][1]), "objective.csv": _task(task["objective"]["anyOf"][1]),
         "rules.csv": _rules(), **_attacks()}
     for name, lines in of_headings().items():
         defaults = any(default for _, default, _ in lines)
