@@ -263,6 +263,67 @@ _DATA = {
             "and for all; all by default."}
 
 
+# key of `task` -> its description, in the order of TASK_KEYS
+_TASK = {
+    "data": "The data set; needed.",
+    "root": "Root data: training samples that a trusted node holds.",
+    "clusters": "Clusters of clients whose data differ in kind.",
+    "choose_on": "Samples of its own, always the same, on which a client compares the models of clusters (`ifca`, "
+                 "`rfca`, `ebs_cfl`); all by default.",
+    "partition": "The samples of each client; `iid` by default.",
+    "model": "The model, or one with options, such as {transformer: {blocks: 5}}; needed.",
+    "solver": "The local training; needed.",
+    "objective": "The function that clients minimise, or one with options; by default by the targets.",
+    "declared": "The sizes of a larger model that this one stands for."}
+
+_ROOT = {
+    "samples": "Their number; needed. If the task has clusters, each gives an equal share.",
+    "bias": "Bias probability of FLTrust: the share that is of class `class`; the others are drawn from the other "
+            "classes. By default as they come.",
+    "class": "The class that `bias` favours, 0 by default.",
+    "parts": "The way in which schemes that ask for parts get them: `random`, the default, or `labels` (sorted by "
+             "label, then cut). With clusters a part has the samples of its cluster."}
+
+_CLUSTERS = {
+    "rotate": "`{rotate: [0, 90]}`: square images; those of the c-th cluster are turned by the c-th angle, a "
+              "multiple of 90 degrees.",
+    "relabel": "`{relabel: 2}`: two clusters, each with a permutation of the labels drawn from the seed; the labels "
+               "of the first stay."}
+
+_PARTITIONS = {
+    "iid": "Equal sizes, at random.",
+    "sizes": "`{sizes: linear}`: unequal sizes, contents as `iid`, one sample a client at least. Client k holds a "
+             "share in proportion to k (`linear`), k^2 (`square`) or e^k (`exponential`), as the partitioners of "
+             "flwr-datasets; `{sizes: {lognormal: 1.0}}`: to exp(sigma z), with a normal z drawn for each client.",
+    "shards": "`{shards: 2}`: the samples, sorted by label, are cut into shards of equal size, of which each client "
+              "gets 2: most hold 2 classes. McMahan et al., AISTATS 2017.",
+    "dirichlet": "`{dirichlet: 0.2}`: label skew with equal sizes; a small value is a strong skew.",
+    "classes": "`{classes: 2}`: every client holds so many classes.",
+    "class_space": "`{class_space: {avg: 3, std: 2, shots: 100, test_shots: 40}}`: every client draws how many "
+                   "classes it holds, from max(2, `avg` - `std`) to `avg` + `std`, then which, then `shots` training"
+                   " samples of each, none of them given twice; every class has a holder. Personal models are "
+                   "evaluated on `test_shots` (40) test samples of each of the client's classes.",
+    "degree": "`{degree: 0.5}`: degree of non-IID data of Fang et al. and FLTrust: the clients are split into a "
+              "group for each class; a sample goes to the group of its class with this probability, else to another,"
+              " and in a group to all clients alike. With C classes 1/C is i.i.d.",
+    "bootstrap": "`{bootstrap: 100}`: 100 samples with replacement for each client; for more clients than samples.",
+    "by": "`{by: writer}`: natural: all samples with one value of a column of the data are with one client. The "
+          "values are dealt to the clients at random, their numbers differ by one at most. If test samples have the "
+          "column, too, personal models are evaluated on those of the client's values. Built-in sets have no "
+          "columns.",
+    "columns": "`{columns: {groups: 2}}`: clients have columns of the samples in place of samples: vertical "
+               "learning.",
+    "flwr_datasets": "`{flwr_datasets: {DirichletPartitioner: {alpha: 0.3}}}`: a partitioner of `flwr-datasets` with"
+                     " its arguments."}
+
+_OBJECTIVES = {
+    "cross_entropy": "The default where targets are integers: -log softmax of the target. For targets (n, t), the "
+                     "mean over a sample's own; -100 counts for nothing.",
+    "squared_error": "`{squared_error: {factor: 1, over: mean}}`: the default where targets are floats: `factor` "
+                     "times the square of what the model is off by, the `mean` or the `sum` over a sample's outputs."
+                     " Labels are compared as one-hot vectors."}
+
+
 def _task(plugins: Sequence[str]) -> Schema:
     kinds: dict[str, Schema] = {
         "set": _named(data.names(plugins)), "missing": {"enum": list(csv_data.MISSING)},
@@ -271,23 +332,28 @@ def _task(plugins: Sequence[str]) -> Schema:
         **{key: {"type": "string"} for key in ("directory", "y", "name", "package", "sha256", "train")}}
     solvers = {name: {"type": "object", "properties": parameters(kind)} for name, kind in solver.SOLVERS.items()}
     rules = [*partition.RULES, "by"]
-    properties: Schema = {key: {} for key in TASK_KEYS} | {
+    kinds_of_task: dict[str, Schema] = {
         "data": {"type": "object", "properties": {
             key: {**kinds.get(key, {}), "description": said} for key, said in _DATA.items()}},
-        "partition": {"anyOf": [_named(rules), {"type": "object", "properties": {rule: {} for rule in rules}}],
-                      "description": "How samples are shared out among the clients."},
-        "model": {"anyOf": [_named(models.names(plugins)), {"type": "object"}],
-                  "description": "The model, or one with options, such as {transformer: {blocks: 5}}."},
-        "objective": {"anyOf": [_named(objectives.names(plugins)), {"type": "object"}]},
-        "solver": {"type": "object", "properties": solvers, "description": "How a client trains."},
+        "root": {"properties": _explained(_ROOT)},
+        "clusters": {"properties": _explained(_CLUSTERS)},
+        "partition": {"anyOf": [_named(rules), {"type": "object", "properties": _explained(_PARTITIONS)}]},
+        "model": {"anyOf": [_named(models.names(plugins)), {"type": "object"}]},
+        "objective": {"anyOf": [_named(objectives.names(plugins)),
+                                {"type": "object", "properties": _explained(_OBJECTIVES)}]},
+        "solver": {"type": "object", "properties": solvers},
         "declared": {"type": "object", "additionalProperties": False, "properties": {
             "parameters": {"type": "number", "minimum": 1, "description": "N, of the larger model; needed."},
             "tokens": {"type": "number", "minimum": 1, "description": "Tokens that a node sees in a step; needed."},
             "layers": {"type": "integer", "minimum": 1, "description":
                        "Layers of equal size, of which `streaming_diloco` makes fragments; by default those of the "
-                       "small model."}},
-            "description": "The sizes of a larger model that this one stands for."}}
+                       "small model."}}}}
+    properties = {key: {**kinds_of_task.get(key, {}), "description": _TASK[key]} for key in TASK_KEYS}
     return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _explained(keys: Mapping[str, str]) -> Schema:
+    return {key: {"description": said} for key, said in keys.items()}
 
 
 def _attacks(properties: Schema, plugins: Sequence[str]) -> None:
