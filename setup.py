@@ -8,7 +8,7 @@ from setuptools.command.build_py import build_py
 
 SHIPPED = {"scenarios": "scenarios", "topologies": "topologies",
            "emul.schema.json": "emul.schema.json", "constraints.txt": "constraints.txt"}
-# of the checkout -> below emul/shipped, see emul.base.shipped
+# of the checkout -> below emul/shipped, see emul.base.files: shipped
 
 
 class BuildWithFiles(build_py):

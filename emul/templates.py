@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from emul.base.errors import InputError, NetworkError
+from emul.base.files import shipped
 from emul.base.names import listed
-from emul.base.shipped import shipped
 from emul.network.graph.topology import unknown
 from emul.registry import schemes
 

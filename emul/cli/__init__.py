@@ -25,7 +25,6 @@ from emul.base.tracebacks import WHOLE, shown, whole
 from emul.cli import (  # noqa: F401
     ended,
     network,
-    recovery,
     report,
     runs,
     schemes,
@@ -34,7 +33,6 @@ from emul.cli import (  # noqa: F401
     traces,
     tune,
     verify,
-    watch,
 )
 from emul.cli.options import BAD_INPUT, FAILED, INTERRUPTED, OK, TERMINATED, app
 

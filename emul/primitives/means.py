@@ -1,4 +1,4 @@
-"""Sums and means of vectors whose bits do not depend on who answered first."""
+"""Sums and means of vectors whose bits do not depend on who answered first, and vectors clipped before them."""
 
 from __future__ import annotations
 
@@ -46,3 +46,15 @@ def weighted_mean(model: np.ndarray, updates: Mapping[int, WeightedUpdate], weig
         return model
     total = weighted_sum({k: update.delta for k, update in updates.items()}, w)
     return (model + total / sum(w.values())).astype(np.float32)
+
+
+def clipped(update: np.ndarray, norm: float | None) -> np.ndarray:
+    """`update`, (d,) float32, scaled down to the l2 norm `norm` if its own is larger; None: as it is.
+
+    >>> clipped(np.float32([3, 4]), 1.0)
+    array([0.6, 0.8], dtype=float32)
+    """
+    if norm is None:
+        return update
+    own = float(np.linalg.norm(update))
+    return update * np.float32(norm / own) if own > norm else update

@@ -29,8 +29,8 @@ from typing import Literal
 import numpy as np
 
 from emul.base.errors import TooFewClients
-from emul.primitives.clip import clipped
 from emul.primitives.dp import sampled_epsilon
+from emul.primitives.means import clipped
 from emul.primitives.privacy.mechanism import noisy
 from emul.protocols import noisy_gradients
 from emul.protocols.demands import shaped

@@ -2,19 +2,18 @@
 
     peer i      x_i <- sum_j W_ij x_j + Delta_i         Delta_i: local training from x_i, parameters after minus before
 
-W are Metropolis weights (`emul.primitives.gossip`). One step of SGD is the paper's rule; more are its usual extension.
+W are Metropolis weights. One step of SGD is the paper's rule; more are its usual extension.
 For a model that does not come from a neighbour a client takes its own. A round is over for a peer when its neighbours'
 models of the round are there, or their fates known, or at `deadline`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from emul.primitives.gossip import metropolis
 from emul.primitives.means import weighted_sum
 from emul.protocols import peers
 from emul.protocols.demands import shaped
@@ -40,6 +39,20 @@ class Params:
 @dataclass
 class State:
     model: Vector
+
+
+def metropolis(i: int, neighbours: Mapping[int, Collection[int]]) -> dict[int, float]:
+    """{j: W_ij} of node i and its neighbours: W_ij = 1 / (1 + max(deg i, deg j)), W_ii = 1 - the sum of these.
+
+    neighbours: of i and of each of its neighbours. The matrix of all nodes is symmetric and doubly stochastic, whatever
+    the graph is. Xiao, Boyd, Kim, *Distributed average consensus with least-mean-square deviation*, 2007, section 2.
+
+    >>> {j: round(weight, 4) for j, weight in metropolis(1, {1: [2, 3], 2: [1], 3: [1, 4, 5]}).items()}
+    {1: 0.4167, 2: 0.3333, 3: 0.25}
+    """
+    own = len(neighbours[i])
+    weights = {j: 1 / (1 + max(own, len(neighbours[j]))) for j in sorted(neighbours[i])}
+    return {i: 1 - sum(weights.values()), **weights}
 
 
 async def peer(node: Node, p: Params) -> None:

@@ -17,8 +17,7 @@ from typing import Any
 
 from emul import scenario
 from emul.base.errors import Problem, ScenarioError
-from emul.base.files import read_text, write_atomically
-from emul.base.shipped import shipped
+from emul.base.files import read_text, shipped, write_atomically
 from emul.learning import names
 from emul.registry import schemes as registry
 from emul.scenario import Edit, label_of

@@ -9,10 +9,9 @@
 Everything runs in this process, but for the pools that `check_scheme` is given.
 """
 
-from emul.testing.conformance import SMALL, check_scheme
+from emul.testing.conformance import SMALL, check_scheme, check_task
 from emul.testing.drive import Driven, drive
 from emul.testing.shuffled import Shuffled
-from emul.testing.tasks import check_task
 from emul.testing.world import MS, NoParams, Ran, run_text, run_world, scheme_of
 
 __all__ = ["MS", "SMALL", "Driven", "NoParams", "Ran", "Shuffled", "check_scheme", "check_task", "drive",

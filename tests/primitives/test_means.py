@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emul.primitives.clip import clipped
-from emul.primitives.means import weighted_sum
+from emul.primitives.means import clipped, weighted_sum
 from emul.primitives.privacy.mechanism import noisy
 
 NUMBERS = st.floats(-100, 100, width=32)

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from emul.base import rows as R
 from emul.base.errors import ScenarioError
 from emul.learning import NodeTask, Task
-from emul.primitives.gossip import metropolis
 from emul.protocols.peers import neighbours
 from emul.roles import World
 from emul.schemes import adpsgd, gossip, hierarchical
+from emul.schemes.gossip import metropolis
 from emul.testing import Ran, run_text
 
 

@@ -57,8 +57,7 @@ class GradientInversion:
         seen_cosine (of what came with the true gradient)."""
         # here, since torch takes a second to load, and a list of attacks or the check of a scenario does without it
         from emul.attacks.privacy.reconstruction import reconstructed, search
-        from emul.attacks.privacy.seen_gradients import seen_gradients
-        from emul.attacks.privacy.seen_sums import seen_sums
+        from emul.attacks.privacy.seen_gradients import seen_gradients, seen_sums
 
         if self.of == "sum":
             seen = seen_sums(evidence, self.round_)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from emul.primitives.clip import clipped
+from emul.primitives.means import clipped
 from emul.primitives.privacy import ldp, lmip
 
 

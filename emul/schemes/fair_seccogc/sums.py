@@ -12,8 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emul.base.errors import NotDecodable
-from emul.primitives.clip import clipped
-from emul.primitives.means import weighted_sum
+from emul.primitives.means import clipped, weighted_sum
 from emul.roles import Vector
 from emul.schemes.fair_seccogc import gradient_coding
 from emul.schemes.fair_seccogc.messages import PartialSum

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from math import comb
 from typing import Any, Literal
 
 import numpy as np
@@ -35,7 +36,6 @@ from emul.learning.objectives import PrototypePull
 from emul.learning.pooling import PoolError, Pooling
 from emul.primitives.bft.faults import FAULTS, ServerBehaviour
 from emul.primitives.bft.pbft import Certificate, ServerGroup, VoteJournal, body_digest
-from emul.primitives.bft.security import security_probability
 from emul.protocols import agreement
 from emul.protocols.agreement.clients import Undecided, Upload, agreed, upload
 from emul.protocols.agreement.servers import Ballot, NoQuorum, Voter, accepted, agree, dropped, linger, tell
@@ -232,6 +232,20 @@ def check(params: Params, world: World) -> list[str]:
         except PoolError as e:
             errors.append(f"map = {list(p.map)}: {e}")
     return errors
+
+
+def security_probability(servers: int, p: float) -> float:
+    """P(N, p) = sum_{i <= f} binom(N, i) p^i (1 - p)^(N - i), f = floor((N - 1) / 3).
+
+    Each of N >= 1 servers is malicious with probability p, independently. It does not grow with every server added: f
+    only does with every third. Raises ValueError for p outside [0, 1].
+
+    >>> [round(security_probability(n, 0.25), 4) for n in (4, 19, 21)]
+    [0.7383, 0.8251, 0.7436]
+    """
+    if servers < 1 or not 0 <= p <= 1:
+        raise ValueError(f"servers = {servers}, p = {p}: expected one server or more and a probability")
+    return sum(comb(servers, i) * p**i * (1 - p) ** (servers - i) for i in range((servers - 1) // 3 + 1))
 
 
 def analysis(params: Params, setting: Setting, run: Realised) -> Analysis:

@@ -10,7 +10,6 @@ import torch
 from scipy.stats import chi2
 
 from emul import engine
-from emul.attacks.privacy.attack_models import Candidates, attack_model, by_network, halves
 from emul.attacks.privacy.clear_blocks import (
     BlocksUndetermined,
     estimated_direction,
@@ -19,6 +18,7 @@ from emul.attacks.privacy.clear_blocks import (
     span_of_inputs,
     unmasked_outputs,
 )
+from emul.attacks.privacy.client_membership import Candidates, attack_model, by_network, halves
 from emul.learning import functional
 from emul.learning.task import Task
 from emul.protocols.mp_dp import algebra

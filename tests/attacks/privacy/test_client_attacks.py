@@ -9,8 +9,7 @@ import pytest
 
 from emul import engine
 from emul.attacks.privacy import NotKept
-from emul.attacks.privacy.attack_models import Candidates, attack_model, by_network, by_threshold, halves
-from emul.attacks.privacy.client_membership import balanced
+from emul.attacks.privacy.client_membership import Candidates, attack_model, balanced, by_network, by_threshold, halves
 from emul.engine.reopening import attack
 from emul.scenario import loads
 

@@ -15,7 +15,6 @@ from emul import engine
 from emul.base import rows as R
 from emul.base.errors import RoleFailed, ScenarioError
 from emul.primitives.bft.pbft import body_digest
-from emul.primitives.bft.security import security_probability
 from emul.protocols.agreement.clients import Result, Upload
 from emul.protocols.agreement.clients import agreed as taken_result
 from emul.protocols.agreement.servers import Ballot, accept
@@ -25,7 +24,7 @@ from emul.record.tables import derive
 from emul.roles import Node
 from emul.scenario import Crash, Scenario, loads
 from emul.schemes import fedrfq
-from emul.schemes.fedrfq import prototypes
+from emul.schemes.fedrfq import prototypes, security_probability
 from emul.testing import Ran, run_world
 from emul.workers.twin import Twin
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from emul.primitives.bft import signing
 from emul.primitives.bft.pbft import body_digest
-from emul.primitives.bft.security import security_probability
-from emul.schemes.fedrfq import prototypes
+from emul.schemes.fedrfq import prototypes, security_probability
 from emul.schemes.fedrfq.prototypes import (
     LIMIT,
     UNIT,
