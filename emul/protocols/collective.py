@@ -322,6 +322,12 @@ def begins_anew(world: World) -> list[str]:
     return [f"{name}.keep = False"] if lost and not options.get("keep") else []
 
 
+def warn(params: object, world: World) -> list[str]:
+    """The warning of a scheme whose rounds are one local training each, for its `warn`."""
+    return [f"task.solver.{found}: the inner solver begins anew in every round; keep: true is that of the paper"
+            for found in begins_anew(world)]
+
+
 # --- who sends what to whom: pure -------------------------------------------------------------------------------------
 
 def legs_of(how: How, n: int, rank: int, size: int) -> list[Leg]:

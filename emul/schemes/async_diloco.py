@@ -107,16 +107,10 @@ def check(params: Params, world: World) -> list[str]:
             + checks.steps(steps=params.steps) + checks.at_least(1, "an integer >= 1", delay=params.delay))
 
 
-def warn(params: Params, world: World) -> list[str]:
-    """Warnings for the user before the run, of parameters that are no mistake."""
-    return [f"task.solver.{found}: the inner solver begins anew in every round; keep: true is that of the paper"
-            for found in collective.begins_anew(world)]
-
-
 EXAMPLE = example("async_diloco", "timeout: 1 s", topology="star, clients: 4",
                   links=('match: "client1<->server", latency: 90 ms',), partition="iid",
                   solver="lr: 0.1, steps: 4, batch: 16", rounds=8)
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=asynchronous.PLAIN, oblivious=True,
-    declares=True, timeouts=("timeout_s",), check=check, warn=warn, example=EXAMPLE)
+    declares=True, timeouts=("timeout_s",), check=check, warn=collective.warn, example=EXAMPLE)

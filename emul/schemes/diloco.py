@@ -107,7 +107,8 @@ async def peer(node: Node, p: Params) -> None:
             else:
                 total = await all_reduce(node, members, update, p.how, p.timeout_s,
                                          Manner(codec=codec, blocking=p.blocking, pieces=p.pieces))
-            model, momentum = await node.compute("outer", outer, s.model, s.momentum, total, len(members), p)
+            model, momentum = await node.compute("outer", nesterov, s.model, s.momentum, total, len(members), p.rate,
+                                                  p.momentum)
             s.model, s.momentum, s.sent = finite(model), momentum, sent
             node.report(parameters=s.model)
 
@@ -134,7 +135,8 @@ async def _step(node: Node, p: Params, s: State, update: Vector, codec: Codec | 
     assert p.how != "all_gather"                # or `check` has refused it
     manner = Manner(tag=call.attempt, codec=codec, silence_s=p.timeout_s, blocking=p.blocking, pieces=p.pieces)
     total = await all_reduce(node, call.members, update, p.how, manner=manner)
-    model, momentum = await node.compute("outer", outer, s.model, s.momentum, total, len(call.trained), p)
+    model, momentum = await node.compute("outer", nesterov, s.model, s.momentum, total, len(call.trained), p.rate,
+                                          p.momentum)
     return finite(model), momentum
 
 
@@ -146,27 +148,17 @@ def summed(codec: Codec, codes: Sequence[Octets], d: int) -> Vector:
     return total
 
 
-def outer(model: Vector, momentum: Vector, updates: Vector, n: int, p: Params) -> tuple[Vector, Vector]:
-    """(theta, b) after the step, (d,) float32 each. updates: the sum of -Delta_m over the n peers."""
-    return nesterov(model, momentum, updates, n, p.rate, p.momentum)
-
-
 def check(params: Params, world: World) -> list[str]:
     """The mistakes in these parameters; none if they are sound."""
     wrong = [] if 0 <= params.momentum < 1 else [f"momentum = {params.momentum}: expected a number in [0, 1)"]
+    wrong += rendezvous.mortal(params.survive, params.timeout_s)
+    if params.survive and params.how in ("butterfly", "all_gather"):
+        wrong.append(f"how = {params.how}: with survive: expected ring, tree or server")
     return (wrong + checks.positive(rate=params.rate)
             + checks.steps(steps=params.steps) + checks.at_least(1, "an integer >= 1", pieces=params.pieces)
             + checks.times(timeout=params.timeout_s, grace=params.grace_s) + wrong_group(params.how, world)
             + too_many_parts(world.task, "pieces", params.pieces, world.count("peer"))
-            + _wrong_codec(params) + _mortal(params))
-
-
-def _mortal(params: Params) -> list[str]:
-    """The parameters with which no collective survives anything."""
-    wrong = rendezvous.mortal(params.survive, params.timeout_s)
-    if params.survive and params.how in ("butterfly", "all_gather"):
-        wrong.append(f"how = {params.how}: with survive: expected ring, tree or server")
-    return wrong
+            + _wrong_codec(params))
 
 
 def _wrong_codec(params: Params) -> list[str]:
@@ -210,12 +202,6 @@ def _named(written: WrittenChoice) -> str:
     return written if isinstance(written, str) else str(next(iter(written), written))
 
 
-def warn(params: Params, world: World) -> list[str]:
-    """Warnings for the user before the run, of parameters that are no mistake."""
-    return [f"task.solver.{found}: the inner solver begins anew in every round; keep: true is that of the paper"
-            for found in collective.begins_anew(world)]
-
-
 EXAMPLE = example("diloco", "timeout: 10 s", topology="complete, peers: 4", links=(), partition="iid",
                   solver="lr: 0.1, steps: 5, batch: 16")
 
@@ -223,5 +209,5 @@ SCHEME = Scheme(
     params=Params, roles={"peer": peer, "rendezvous": rendezvous.rendezvous},
     messages=(*collective.MESSAGES, *rendezvous.MESSAGES), unsent=unsent,
     places={**peers.PLACES, "rendezvous": rendezvous.PLACE}, without=without, decides="peer", knows_topology=True,
-    oblivious=needs_training, declares=True, timeouts=("timeout_s",), check=check, warn=warn, accuracy="global",
-    example=EXAMPLE)
+    oblivious=needs_training, declares=True, timeouts=("timeout_s",), check=check, warn=collective.warn,
+    accuracy="global", example=EXAMPLE)

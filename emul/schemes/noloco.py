@@ -99,15 +99,9 @@ def check(params: Params, world: World) -> list[str]:
             + checks.at_least(2, "two or more", peers=world.count("peer")))
 
 
-def warn(params: Params, world: World) -> list[str]:
-    """Warnings for the user before the run, of parameters that are no mistake."""
-    return [f"task.solver.{found}: the inner solver begins anew in every round; keep: true is that of the paper"
-            for found in collective.begins_anew(world)]
-
-
 EXAMPLE = example("noloco", "timeout: 10 s", topology="complete, peers: 5", links=(), partition="iid",
                   solver="lr: 0.1, steps: 5, batch: 16")
 
 SCHEME = Scheme(
     params=Params, roles={"peer": peer}, messages=(Replica,), places=peers.PLACES, oblivious=True, declares=True,
-    timeouts=("timeout_s",), check=check, warn=warn, example=EXAMPLE)
+    timeouts=("timeout_s",), check=check, warn=collective.warn, example=EXAMPLE)

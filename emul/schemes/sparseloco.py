@@ -205,12 +205,6 @@ def without(params: Params) -> Collection[str]:
     return [role for role, there in (("store", params.store), ("rendezvous", params.survive)) if not there]
 
 
-def warn(params: Params, world: World) -> list[str]:
-    """Warnings for the user before the run, of parameters that are no mistake."""
-    return [f"task.solver.{found}: the inner solver begins anew in every round; keep: true is that of the paper"
-            for found in collective.begins_anew(world)]
-
-
 EXAMPLE = example("sparseloco", "k: 8, chunk: 64, timeout: 10 s", topology="complete, peers: 5", links=(),
                   partition="iid", solver="lr: 0.1, steps: 5, batch: 16")
 
@@ -218,5 +212,5 @@ SCHEME = Scheme(
     params=Params, roles={"peer": peer, "store": store, "rendezvous": rendezvous.rendezvous},
     messages=(Code, StoredCode, CodedPart, *rendezvous.MESSAGES), unsent=unsent,
     places={**peers.PLACES, "store": "server", "rendezvous": rendezvous.PLACE}, without=without, decides="peer",
-    knows_topology=True, oblivious=True, declares=True, timeouts=("timeout_s",), check=check, warn=warn,
+    knows_topology=True, oblivious=True, declares=True, timeouts=("timeout_s",), check=check, warn=collective.warn,
     accuracy="global", example=EXAMPLE)

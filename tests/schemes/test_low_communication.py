@@ -14,6 +14,7 @@ from emul.base.errors import ScenarioError
 from emul.learning import NodeTask, Task
 from emul.message.wire import encode
 from emul.protocols.collective import Part
+from emul.protocols.outer import nesterov
 from emul.scenario import loads
 from emul.schemes import ddp, diloco, local_sgd
 from emul.testing import Ran, run_text
@@ -86,7 +87,7 @@ def test_the_outer_step_is_that_of_torch(rate: float, mu: float, n: int, seed: i
     theta = torch.zeros(6, requires_grad=True)
     optimiser = torch.optim.SGD([theta], lr=rate, momentum=mu, nesterov=mu > 0)
     for total in updates:
-        model, momentum = diloco.outer(model, momentum, total, n, diloco.Params(rate=rate, momentum=mu))
+        model, momentum = nesterov(model, momentum, total, n, rate, mu)
         theta.grad = torch.from_numpy(-total / n)
         optimiser.step()
     assert model.dtype == momentum.dtype == np.float32
@@ -96,7 +97,7 @@ def test_the_outer_step_is_that_of_torch(rate: float, mu: float, n: int, seed: i
 def test_one_peer_without_an_outer_optimiser_trains_plainly() -> None:
     """Scenarios need two peers, so the step is asked."""
     before, after = np.random.default_rng(1).normal(size=(2, 50)).astype(np.float32)
-    model, _ = diloco.outer(before, np.zeros(50, np.float32), after - before, 1, diloco.Params(rate=1, momentum=0))
+    model, _ = nesterov(before, np.zeros(50, np.float32), after - before, 1, 1, 0)
     assert np.abs(model - after).max() < 1e-6
 
 
