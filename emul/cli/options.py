@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
+    from emul.engine.session import Result
     from emul.workers.cluster import Cluster
 
 OK, FAILED, BAD_INPUT, VIOLATED, INTERRUPTED, TERMINATED = 0, 1, 2, 3, 130, 143
@@ -53,3 +56,19 @@ def placed(on: str | None, workers: int | None) -> int | Cluster | None:
 def edits(sets: list[str] | None, files: list[Path] | None) -> list[str | Path]:
     """Changes of a scenario, in this order: files first, so that --set has the last word."""
     return [*(files or ()), *(sets or ())]
+
+
+def print_failure(result: Result) -> None:
+    """The error of a run, and the invariants that it violates, on stderr."""
+    if result.error is not None:
+        print(f"{result.scheme} failed: {result.error.rstrip()}", file=sys.stderr)
+    for violation in result.violations:
+        print(f"{result.scheme}: invariant violated: {violation}", file=sys.stderr)
+
+
+def fail_of(results: Sequence[Result]) -> None:
+    """End the command with the exit code of these runs, unless all of them are sound."""
+    if any(result.violations for result in results):
+        raise typer.Exit(VIOLATED)
+    if any(result.error is not None for result in results):
+        raise typer.Exit(FAILED)

@@ -16,7 +16,6 @@ from emul.cli.flower import ClientApp, FlowerApp, RunConfig, ServerApp, flower_s
 from emul.cli.options import (
     BAD_INPUT,
     FAILED,
-    VIOLATED,
     Json,
     OnCluster,
     Plugins,
@@ -28,7 +27,9 @@ from emul.cli.options import (
     app,
     edits,
     expect_workers,
+    fail_of,
     placed,
+    print_failure,
 )
 
 if TYPE_CHECKING:
@@ -112,14 +113,8 @@ def run(scenario: ScenarioFile,
                 print(f"{result.scheme}: {_not_held(result.summary['network_beyond'])}")
         if result.summary is not None and result.summary["first_failure"] and not result.summary["rounds"]:
             print(f"{result.scheme}: all rounds failed; the first: {result.summary['first_failure']}", file=sys.stderr)
-        if result.error is not None:
-            print(f"{result.scheme} failed: {result.error.rstrip()}", file=sys.stderr)
-        for violation in result.violations:
-            print(f"{result.scheme}: invariant violated: {violation}", file=sys.stderr)
-    if any(r.violations for r in results):
-        raise typer.Exit(VIOLATED)
-    if any(r.error is not None for r in results):
-        raise typer.Exit(FAILED)
+        print_failure(result)
+    fail_of(results)
 
 
 def _share_found(use: PlainDict) -> str:

@@ -10,7 +10,18 @@ from typing import Annotated
 
 import typer
 
-from emul.cli.options import FAILED, VIOLATED, Json, OnCluster, Plugins, WorkerCount, app, expect_workers, placed
+from emul.cli.options import (
+    FAILED,
+    Json,
+    OnCluster,
+    Plugins,
+    WorkerCount,
+    app,
+    expect_workers,
+    fail_of,
+    placed,
+    print_failure,
+)
 
 store_app = typer.Typer(no_args_is_help=True, help="Look after a store of trainings.")
 app.add_typer(store_app, name="store")
@@ -36,14 +47,8 @@ def resume(runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="ru
         print(f"{result.scheme}: {result.directory}")
         for line in [] if result.summary is None else (*protection(result.summary), *rejections(result.summary)):
             print(f"{result.scheme}: {line}")
-        if result.error is not None:
-            print(f"{result.scheme} failed: {result.error}", file=sys.stderr)
-        for violation in result.violations:
-            print(f"{result.scheme}: invariant violated: {violation}", file=sys.stderr)
-    if any(r.violations for r in results):
-        raise typer.Exit(VIOLATED)
-    if any(r.error is not None for r in results):
-        raise typer.Exit(FAILED)
+        print_failure(result)
+    fail_of(results)
 
 
 @store_app.command()

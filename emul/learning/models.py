@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from emul.base.errors import EmulError
 from emul.base.plain import PlainMapping
 from emul.base.streams import torch_stream
-from emul.learning.names import MODEL, find, unknown
+from emul.learning.names import MODEL, find, unknown, with_options
 from emul.learning.names import names as names_of
 
 if TYPE_CHECKING:
@@ -225,13 +225,10 @@ def parse(spec: object) -> tuple[str, dict[str, int]]:
     >>> parse("logistic"), parse({"transformer": {"blocks": 5}})
     (('logistic', {}), ('transformer', {'blocks': 5}))
     """
-    if isinstance(spec, str):
-        return spec, {}
-    if isinstance(spec, Mapping) and len(spec) == 1:
-        (name, options), = spec.items()
-        if isinstance(name, str) and isinstance(options, Mapping | None):
-            return name, dict(options or {})
-    raise ModelError("expected the name of a model, or one with options such as {transformer: {blocks: 5}}")
+    found = with_options(spec)
+    if found is None:
+        raise ModelError("expected the name of a model, or one with options such as {transformer: {blocks: 5}}")
+    return found
 
 
 def name_of(spec: object) -> str:

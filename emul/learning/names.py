@@ -16,7 +16,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -61,6 +61,21 @@ def unknown(what: str, known: Iterable[str], name: str, show_name: bool = True) 
     if near:
         return f'{said}; did you mean "{near[0]}"?'
     return f"{said}; known are {', '.join(known)}"
+
+
+def with_options(spec: object) -> tuple[str, dict[str, Any]] | None:
+    """Name and options of what a scenario writes as `name` or `{name: {option: value}}`; None: it is neither.
+
+    >>> with_options("logistic"), with_options({"transformer": {"blocks": 5}}), with_options(5)
+    (('logistic', {}), ('transformer', {'blocks': 5}), None)
+    """
+    if isinstance(spec, str):
+        return spec, {}
+    if isinstance(spec, Mapping) and len(spec) == 1:
+        (name, options), = spec.items()
+        if isinstance(name, str) and isinstance(options, Mapping | None):
+            return name, dict(options or {})
+    return None
 
 
 def names(kind: Kind, built_in: Iterable[str], plugins: Sequence[str] = ()) -> list[str]:

@@ -27,7 +27,7 @@ import numpy as np
 
 from emul.base.errors import EmulError
 from emul.base.plain import PlainMapping
-from emul.learning.names import OBJECTIVE, find, unknown
+from emul.learning.names import OBJECTIVE, find, unknown, with_options
 from emul.learning.names import names as names_of
 from emul.learning.pooling import Pooling
 
@@ -453,13 +453,10 @@ def parse(spec: str | PlainMapping) -> tuple[str, dict[str, object]]:
     >>> parse("cross_entropy"), parse({"squared_error": {"factor": 0.5}})
     (('cross_entropy', {}), ('squared_error', {'factor': 0.5}))
     """
-    if isinstance(spec, str):
-        return spec, {}
-    if isinstance(spec, Mapping) and len(spec) == 1:
-        (name, options), = spec.items()
-        if isinstance(name, str) and isinstance(options, Mapping | None):
-            return name, dict(options or {})
-    raise ObjectiveError("expected one objective such as squared_error or {squared_error: {factor: 0.5}}")
+    found = with_options(spec)
+    if found is None:
+        raise ObjectiveError("expected one objective such as squared_error or {squared_error: {factor: 0.5}}")
+    return found
 
 
 def make(spec: str | PlainMapping, plugins: Sequence[str] = ()) -> Objective:

@@ -79,11 +79,6 @@ async def client(node: Node, p: Params) -> None:
     await join(node, p, density(p, len(node.clients)).t)
 
 
-def unsent(params: Params) -> list[str]:
-    """The messages that it never sends: those of the other route."""
-    return pairwise.unsent(params.route)
-
-
 def check(params: Params, world: World) -> list[str]:
     """The mistakes in these parameters; none if they are sound."""
     p, errors = params, wrong_cohort(params.fraction, world)
@@ -113,5 +108,5 @@ faults:
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=pairwise.MESSAGES, stateless=("client",),
-    unsent=unsent, oblivious=True, timeouts=("stage_deadline_s",), audits=True, honest=honest_update,
-    check=check, example=EXAMPLE)
+    unsent=lambda p: pairwise.unsent(p.route), oblivious=True, timeouts=("stage_deadline_s",), audits=True,
+    honest=honest_update, check=check, example=EXAMPLE)
