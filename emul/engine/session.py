@@ -155,7 +155,8 @@ class Session:
                 raise
             self.keeping.completed(directory.path)
             profiled = self.scenario.compute.mode == "profile"
-            unstored = (summary["real_store"] or {}).get("failure")     # these trainings will be computed again
+            use: Any = summary["real_store"] or {}
+            unstored = use.get("failure")           # these trainings will be computed again
             return Result(self.wiring.label, directory.path, summary,
                           tuple(f"{v.name}: {v.detail}" for v in report.violations),
                           warnings=(*self.wiring.warnings, *_unanswered(self.wiring.label, summary),
