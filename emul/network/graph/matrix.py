@@ -12,6 +12,7 @@ The result is a graph whose edges are those links. A round trip says nothing of 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
