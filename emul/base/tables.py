@@ -30,7 +30,7 @@ T = TypeVar("T")
 MISSING = frozenset(("", "-", "--", "?", ".", "na", "n/a", "nan", "null", "none"))      # marks of no value, lower case
 _SAME = {"t": ("t", "time", "timestamp"), "latitude": ("latitude", "lat"),          # words for one thing
          "longitude": ("longitude", "lon", "lng", "long"),
-         "node": ("node", "client", "device", "node_id", "client_id", "device_id"),
+         "node": ("node", "node_id"), "client": ("client", "client_id"), "device": ("device", "device_id"),
          "t_on": ("t_on", "on", "start", "begin", "arrival"), "t_off": ("t_off", "off", "end", "stop", "departure")}
 MOST_ROWS = 5_000_000
 _ENOUGH = 20        # problems of one file, before reading it further helps nobody
@@ -250,7 +250,11 @@ def read(path: Path, *forms: Sequence[str]) -> TextTable:
     "Time (s)". Of several forms that fit the one with most columns counts; if two have columns that
     the other lacks, nobody can tell which of them is meant.
     """
-    found = rows(path)
+    return require(rows(path), *forms)
+
+
+def require(found: TextTable, *forms: Sequence[str]) -> TextTable:
+    """The table, whose header has the columns of one of `forms`, as in `read`. Raises ScenarioError."""
     expected = "expected a header with the columns " + " or ".join(
         ", ".join(n.replace("=", "_") + " (or another unit)" * ("=" in n) for n in form) for form in forms)
     names = [{name.partition("=")[0] for name in form} for form in forms]

@@ -308,12 +308,14 @@ def _rows(path: Path, period_ns: int | None, offset_ns: int = 0) -> dict[str, Sc
     """Of a CSV file with the columns node, t_on, t_off and perhaps period. Units stand in the header (`t_on_s`) or in
     the values, which may be dates. An end that is empty or inf is none, and a row that ends as it begins says that the
     node is in the file."""
-    file = tables.read(path, ("node", "t_on=s", "t_off=s"), ("node", "t_on=s", "t_off=s", "period=s"))
+    file = tables.rows(path)
+    who = next((one for one in ("node", "client", "device") if file.find(one)), "node")
+    tables.require(file, (who, "t_on=s", "t_off=s"), (who, "t_on=s", "t_off=s", "period=s"))
     off_at = file.header.index(file.find("t_off") or "")
     open_ended = [tables.missing(cells[off_at]) or cells[off_at].lower() == "inf" for _, cells in file.rows]
     file.rows = [(line, [*cells[:off_at], "0", *cells[off_at + 1:]] if is_open else cells)
                  for (line, cells), is_open in zip(file.rows, open_ended, strict=True)]
-    nodes, ons, offs = file.column("node", str), _times(file, "t_on"), _times(file, "t_off")
+    nodes, ons, offs = file.column(who, str), _times(file, "t_on"), _times(file, "t_off")
     first = min((on for on in ons if on is not None), default=0)
     if first >= _SINCE_1970 > offset_ns:
         ons = [None if on is None else on - first for on in ons]
