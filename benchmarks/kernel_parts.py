@@ -37,8 +37,8 @@ class Discarded:
     def __init__(self) -> None:
         self.count = 0
 
-    def append(self, row: Any) -> None:
-        self.count += 1
+    def extend(self, found: Sequence[Any]) -> None:
+        self.count += len(found)
 
     def round_ended(self) -> None:
         """Nothing waits."""

@@ -196,7 +196,7 @@ def _played(setup: Setup, plan: Plan, network: Any, update: Update) -> ScriptedR
     tasks: list[FakeTask] = []
 
     class ListJournal:
-        append = log.append
+        extend = log.extend
 
         def round_ended(self) -> None:
             """Nothing is flushed."""

@@ -182,8 +182,8 @@ class Port(Protocol):
 class Recorder(Protocol):
     """A receiver of the rows of a run, in their order."""
 
-    def append(self, row: Row) -> None:
-        """Take the next row."""
+    def extend(self, found: Sequence[Row]) -> None:
+        """Take the next rows, in their order."""
         ...
 
     def round_ended(self) -> None:

@@ -57,6 +57,9 @@ class Kernel:
         self.port = port
         self.journal = journal
         self.unwritten: list[rows.Row] = []         # not yet in the journal: something earlier may still come
+        # Takes a row for the journal, which gets it when nothing earlier can come any more. Of ten rows a client and
+        # round, a method in its place takes 1 us of 60.
+        self.log: Callable[[rows.Row], None] = self.unwritten.append
         self.full = UNWRITTEN                       # at so many unwritten rows `_release` looks which may go
         self.settled = -1                           # all rows before this time are in the journal
         self.due = 0                                # so many of them for it to look at the end of a round
@@ -108,10 +111,6 @@ class Kernel:
         self.groups: dict[tuple[int, str, str], dict[int, int]] = {}
         # message -> nodes and their waits for the time when it has left its first link (`sending.Transmission`)
         self.sending: dict[Copy, list[tuple[KNode, tuple[Strand, int, Pipe | None, Copy | None]]]] = {}
-
-    def log(self, row: rows.Row) -> None:
-        """A row for the journal, which gets it when nothing earlier can come any more."""
-        self.unwritten.append(row)
 
     @property
     def uncharged(self) -> dict[str, list[int]]:

@@ -18,8 +18,6 @@ from emul.kernel.state import Kernel
 from emul.message.wire import type_of
 from emul.roles.events import Abstain, Drop, Ready, Ref, Reject, Unread, Wait, WaitEnd
 
-_NOBODY: frozenset[int] = frozenset()
-
 
 def wait(kernel: Kernel, node: KNode, action: Wait) -> None:
     """The node waits: for what its inbox may hold already, and for fates that may be known already."""
@@ -163,7 +161,7 @@ def _await_departure(kernel: Kernel, node: KNode, patience: Patience, source: in
 def tell_watchers(kernel: Kernel, time: int, source: KNode) -> None:
     """`source` has left a round, abstained or ended: whoever waits for it learns so after the least latency."""
     gone = []
-    for watcher in sorted(source.watchers):
+    for watcher in sorted(source.watchers) if len(source.watchers) > 1 else source.watchers:
         node = kernel.nodes[watcher]
         waits = node.waits_for(source.id)
         if not waits:
@@ -187,7 +185,9 @@ def depart(kernel: Kernel, time: int, node: KNode) -> None:
     # (`test_the_work_of_a_round_is_that_of_its_sampled_clients`).
     if node.watchers:
         tell_watchers(kernel, time, node)
-    followers, ended = kernel.followers.get(node.id, _NOBODY), node.finished or not node.alive
+    followers, ended = kernel.followers.get(node.id), node.finished or not node.alive
+    if not followers:
+        return
     for number in sorted(followers & kernel.watched):
         follower = kernel.nodes[number]         # all its leaders may have left a round that it never entered
         if ended or follower.round < node.left:

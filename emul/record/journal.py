@@ -114,19 +114,23 @@ class Journal:
 
     def append(self, row: Row) -> None:
         """Take the next row. It is written with others."""
-        self._waiting.append(row)
-        if len(self._waiting) >= _CHUNK:
+        self.extend((row,))
+
+    def extend(self, found: Sequence[Row]) -> None:
+        """Take the next rows, in their order."""
+        self._waiting.extend(found)
+        while len(self._waiting) >= _CHUNK:
             self._flush()
 
     def _flush(self) -> None:
-        waiting = self._waiting
+        waiting = self._waiting[:_CHUNK]
         self._flushed = time.monotonic()
         if not waiting:
             return
         blob = encode(waiting)
         self.count += len(waiting)
         self._digest.update(_digested(waiting, blob, self._whole))
-        waiting.clear()
+        del self._waiting[:_CHUNK]
         self._write(blob)
 
     def _write(self, blob: bytes) -> None:
@@ -195,6 +199,10 @@ class MemoryJournal:
     def append(self, row: Row) -> None:
         """Take the next row."""
         self.rows.append(row)
+
+    def extend(self, found: Sequence[Row]) -> None:
+        """Take the next rows, in their order."""
+        self.rows.extend(found)
 
     @property
     def count(self) -> int:
