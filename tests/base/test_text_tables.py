@@ -106,11 +106,56 @@ def test_a_plain_number_is_rounded_as_its_fraction_is(digits, decimals, point, u
     text = str(digits).rjust(decimals + 1, "0")
     text = f"{text[:-decimals]}.{text[-decimals:]}" if decimals else text + point
     expected = round(Fraction(text) * unit)
+    readers = tables.durations_in(unit), tables.rates_in(unit)
     if expected > LARGEST:
-        with pytest.raises(ValueError, match="below 2"):
-            tables.duration(text, unit)
+        for read in (*readers, lambda text: tables.duration(text, unit)):
+            with pytest.raises(ValueError, match="below 2"):
+                read(text)
     else:
         assert tables.duration(text, unit) == tables.rate(text, unit) == expected
+        assert [read(text) for read in readers] == [expected] * 2
+
+
+@pytest.mark.parametrize("text", ["\u0661", "\u00b2", "1_0", "+1", " 1", "", "1e", "1 ms", "-1", "nan"])
+def test_cells_that_are_no_plain_numbers_are_read_one_by_one(text):
+    def outcome(read) -> object:
+        try:
+            return read(text)
+        except ValueError as error:
+            return str(error)
+    unit = Fraction(10**6)
+    assert outcome(tables.durations_in(unit)) == outcome(lambda text: tables.duration(text, unit))
+    assert outcome(tables.rates_in(unit)) == outcome(lambda text: tables.rate(text, unit))
+
+
+CELLS = st.text(st.sampled_from(list("1a.;# \t\"\r\f\u0661=")), max_size=2)
+LINES = st.lists(st.lists(CELLS | st.just("1"), min_size=1, max_size=3).map(",".join), max_size=5)
+
+
+@given(LINES | st.lists(st.lists(st.sampled_from(["", "1", "b"]), min_size=2, max_size=2).map(",".join), max_size=5),
+       st.sampled_from(["\n", "", "\n\n"]), st.sampled_from(["", "t,x\n", "sep=,\n", "t,\n"]))
+def test_plain_rows_are_those_of_the_reader_of_all_dialects(lines, end, head):
+    text = head + "\n".join(lines) + end
+
+    def outcome() -> object:
+        try:
+            table = tables.parse(text, Path("t.csv"))
+        except ScenarioError as error:
+            return str(error)
+        return table.header, table.header_line, list(table.rows), [table.cells(at) for at in range(len(table.header))]
+    found = outcome()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables.PlainRows, "of", lambda text: None)
+        assert found == outcome()
+
+
+def test_plain_rows_are_a_sequence():
+    rows = tables.parse("t,x\n1,2\n3,4\n5,6\n", Path("t.csv")).rows
+    assert isinstance(rows, tables.PlainRows)
+    assert (len(rows), rows[0], rows[-1]) == (3, (2, ["1", "2"]), (4, ["5", "6"]))
+    assert rows[1:] == [(3, ["3", "4"]), (4, ["5", "6"])]
+    with pytest.raises(IndexError):
+        rows[3]
 
 
 def test_a_number_is_exact_and_its_exponent_is_bounded():

@@ -12,7 +12,8 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from itertools import pairwise
+from itertools import accumulate, compress, islice
+from operator import lt, mul, ne, sub
 from typing import Protocol
 
 from emul.base.units import END_OF_TIME
@@ -61,17 +62,17 @@ class PiecewiseConstant(Pieces[int]):
 
     def __init__(self, times_ns: Sequence[int], rates_bps: Sequence[int], period_ns: int | None = None,
                  repeat_from_ns: int = 0):
-        if not times_ns or times_ns[0] != 0 or any(b <= a for a, b in pairwise(times_ns)):
+        if not times_ns or times_ns[0] != 0 or not all(map(lt, times_ns, islice(times_ns, 1, None))):
             raise ValueError("expected times that ascend from 0")
         if len(times_ns) != len(rates_bps) or min(rates_bps) < 0:
             raise ValueError("expected a rate of 0 bit/s or more for every time")
         end = repeat_from_ns + (period_ns or 0)
-        kept = [i for i in range(len(times_ns)) if not period_ns or times_ns[i] < end]
-        kept = [i for i in kept if i == 0 or rates_bps[i] != rates_bps[i - 1]]
-        super().__init__([times_ns[i] for i in kept], [rates_bps[i] for i in kept], period_ns or None, repeat_from_ns)
-        self._work = [0]                        # that could have left before each piece
-        for i, (begin, until) in enumerate(pairwise(self.times)):
-            self._work.append(self._work[-1] + self.values[i] * (until - begin))
+        count = bisect_left(times_ns, end) if period_ns else len(times_ns)
+        changes = [True, *map(ne, islice(rates_bps, 1, count), rates_bps)]
+        super().__init__(list(compress(times_ns, changes)), list(compress(rates_bps, changes)), period_ns or None,
+                         repeat_from_ns)
+        lasts = map(sub, islice(self.times, 1, None), self.times)
+        self._work = list(accumulate(map(mul, self.values, lasts), initial=0))      # that could have left before each
         self._first_lap = self._work_in(end) if period_ns else 0                            # work until its end,
         self._of_lap = self._first_lap - self._work_in(repeat_from_ns) if period_ns else 0     # and of each lap
 

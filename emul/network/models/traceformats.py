@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from fractions import Fraction
-from itertools import pairwise
+from itertools import islice, pairwise
+from operator import lt
 from pathlib import Path
 
 from emul.base import tables, units
@@ -225,7 +226,7 @@ def _csv(text: str, columns: TraceColumns, found: list[Problem]) -> Trace | None
     name_column = next((one for one in table.header if one.lower() in _NAME_NAMES), None)
     if name_column is not None:
         at = table.header.index(name_column)
-        there = dict.fromkeys(cells[at] for _, cells in table.rows)
+        there = dict.fromkeys(table.cells(at))
         table.rows = [(line, cells) for line, cells in table.rows if cells[at] == columns.name]
         if not table.rows:
             some = ", ".join(shown(known) for known in list(there)[:8]) + (", ..." if len(there) > 8 else "")
@@ -239,19 +240,24 @@ def _csv(text: str, columns: TraceColumns, found: list[Problem]) -> Trace | None
     rate = _chosen(table, columns.column, "column", _RATE_NAMES, units.bandwidth_unit)
     times = table.column(time[0], _instants(table, *time))
     rates = table.column(rate[0], _rate_of(table, *rate, columns.gaps))
-    rows = [(line, t, r) for (line, _), t, r in zip(table.rows, times, rates, strict=True) if t is not None]
-    for (_, before, _), (line, t, _) in pairwise(rows):
-        if t <= before:
-            table.problem(line, time[0], f"{(t - rows[0][1]) / _S:.12g} s after the first", (
-                "expected each time only once" if t == before else "expected times that ascend"))
+    known = [t for t in times if t is not None]
+    if not all(map(lt, known, islice(known, 1, None))):
+        lines = [line for (line, _), t in zip(table.rows, times, strict=True) if t is not None]
+        for line, (before, t) in zip(lines[1:], pairwise(known), strict=True):
+            if t <= before:
+                table.problem(line, time[0], f"{(t - known[0]) / _S:.12g} s after the first", (
+                    "expected each time only once" if t == before else "expected times that ascend"))
     table.check()
-    kept = _without_gaps([(t, r) for _, t, r in rows if r is not None], columns.gaps)
-    if not kept:
-        found.append(Problem(rate[0], "no value", "expected a rate in at least one row"))
-        return None
-    begin = kept[0][0]
+    begins, kept = known, [rate for rate in rates if rate is not None]       # of each row: else there is a problem
+    if min(kept) < 0:
+        pairs = _without_gaps(list(zip(begins, kept, strict=True)), columns.gaps)
+        if not pairs:
+            found.append(Problem(rate[0], "no value", "expected a rate in at least one row"))
+            return None
+        begins, kept = [t for t, _ in pairs], [r for _, r in pairs]
+    begin = begins[0]
     # the last row says when the trace ends, also where it has no rate of its own
-    return Trace(tuple(t - begin for t, _ in kept), tuple(r for _, r in kept), rows[-1][1] - begin)
+    return Trace(tuple([t - begin for t in begins] if begin else begins), tuple(kept), known[-1] - begin)
 
 
 def _without_gaps(rows: list[tuple[int, int]], gaps: str | None) -> list[tuple[int, int]]:
@@ -318,9 +324,12 @@ def _instants(table: tables.TextTable, column: str, unit: Fraction | None) -> Ca
                 f'expected a unit: {column}_s or {column}_ms in the header, "20 ms" in the values, or '
                 f'time: "{column} [s]"'), table.header_line)])
 
+    if unit is not None:
+        return tables.durations_in(unit)
+
     def read(text: str) -> int:
-        date = date_ns(text) if unit is None else None
-        return tables.duration(text, unit) if date is None else date
+        date = date_ns(text)
+        return tables.duration(text, None) if date is None else date
     return read
 
 
@@ -351,9 +360,11 @@ def _rate_of(table: tables.TextTable, column: str, unit: Fraction | None, gaps: 
             f'expected a unit: {column}_mbps in the header, "5 Mbit/s" in the values, or column: "{column} [Mbit/s]"'),
             table.header_line)])
 
+    measured = tables.rates_in(unit)
+
     def read(text: str) -> int:
-        if not tables.missing(text):
-            return tables.rate(text, unit)
+        if text[:1].isdigit() or not tables.missing(text):
+            return measured(text)
         if gaps is None:
             raise ValueError("expected a rate; gaps: hold goes on with the one before, gaps: off is 0")
         return -1
@@ -385,13 +396,14 @@ class _Measured:
 def _plain(text: str, columns: TraceColumns, found: list[Problem]) -> Trace | None:
     """Two columns without a header, seconds and Mbit/s: Pensieve's "cooked" traces. A rate holds from its time on."""
     rows: list[tuple[int, int]] = []
+    seconds, megabits = tables.durations_in(Fraction(_S)), tables.rates_in(Fraction(10**6))
     for line, cells in tables.records(text, blanks=True):
         if len(cells) != 2:
             found.append(Problem("", f"{len(cells)} values", "expected two, seconds and Mbit/s", line))
             continue
         try:
-            time = tables.duration(cells[0], Fraction(_S))
-            rate = -1 if tables.missing(cells[1]) and columns.gaps else tables.rate(cells[1], Fraction(10**6))
+            time = seconds(cells[0])
+            rate = -1 if tables.missing(cells[1]) and columns.gaps else megabits(cells[1])
         except ValueError as error:
             found.append(Problem("", shown(" ".join(cells)), str(error), line))
             continue
