@@ -69,7 +69,9 @@ def sweep(scenario: ScenarioFile,
 
 
 @app.command()
-def compare(scenario: ScenarioFile, schemes: Schemes = None, seeds: Seeds = None,
+def compare(scenario: Annotated[list[Path], typer.Argument(metavar="SCENARIO|RUN...", help=(
+                "scenario file (YAML), or the run directories of two loops or more"))],
+            schemes: Schemes = None, seeds: Seeds = None,
             target: Annotated[float | None, typer.Option(min=0, max=1, help=(
                 "accuracy to reach [default: stop.accuracy, else 95 % of the lowest final accuracy]"))] = None,
             jobs: Jobs = 1, workers: WorkersEach = None, engine: Placing = "local",
@@ -78,15 +80,18 @@ def compare(scenario: ScenarioFile, schemes: Schemes = None, seeds: Seeds = None
             report: Annotated[bool, typer.Option("--report/--no-report", help="write the report")] = True,
             sets: Sets = None, set_file: SetFiles = None, plugin: Plugins = None,
             quiet: Quiet = False, as_json: Json = False) -> None:
-    """Run every scheme of a scenario on the same realisations, and say what differs, with intervals."""
+    """Run every scheme of a scenario on the same realisations, and say what differs (or of runs), with intervals."""
     from emul.study import text
     from emul.study.compare import compare as run_compare
+    from emul.study.compare import compare_runs
     from emul.study.comparison import document
 
     require(report)
-    where = where_of(engine, jobs, workers, plugin, quiet)
-    found = run_compare(scenario, where, schemes=names_of(schemes), seeds=seeds_of(seeds), target=target,
-                        sets=edits(sets, set_file), out=out)
+    if len(scenario) > 1 or scenario[0].is_dir():
+        found = compare_runs(scenario, target, out)
+    else:
+        found = run_compare(scenario[0], where_of(engine, jobs, workers, plugin, quiet), schemes=names_of(schemes),
+                            seeds=seeds_of(seeds), target=target, sets=edits(sets, set_file), out=out)
     written = None
     if report and found.study.runs:
         written = write_report(found.study.path, quiet)

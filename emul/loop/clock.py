@@ -34,7 +34,7 @@ import numpy as np
 from emul import engine
 from emul import scenario as scenarios
 from emul.api.runs import Run, runs_of
-from emul.base.errors import EmulError, TimedOut
+from emul.base.errors import EmulError
 from emul.base.plain import PlainDict
 from emul.base.tracebacks import named
 from emul.base.units import LARGEST
@@ -236,17 +236,16 @@ class Clock:
             self._steps.append(Step("begin"))
         return LoopRound(self, self._round)
 
-    def next(self, timeout: float = 600.0) -> Arrival:
-        """The update that comes next, in an asynchronous loop. Raises TimedOut: none within so many seconds."""
+    def next(self, timeout: float = 600.0) -> Arrival | None:
+        """The update that comes next, in an asynchronous loop; None: none comes within so many seconds, since nobody
+        has work, or all of it was lost."""
         self._must_be("asynchronous", "clock.next()")
         limit = _seconds(timeout, "timeout")
         self._flush()
         if not self._inside:
             self._tell_leave()
         came = self._came(Step("next", limit=limit), "clock.next()", ordered=True)
-        if not came:
-            raise TimedOut(f"no update within {limit:g} s: nobody has work, or all of it is lost")
-        return Arrival(self.names[came[0].node], came[0].round, came[0].at_ns / 1e9)
+        return Arrival(self.names[came[0].node], came[0].round, came[0].at_ns / 1e9) if came else None
 
     def late(self) -> list[Arrival]:
         """The updates that have come and that nobody has taken, in the order of arrival, of an asynchronous loop."""

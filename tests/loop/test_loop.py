@@ -15,7 +15,6 @@ import torch
 from ruamel.yaml import YAML
 
 import emul
-from emul.base.errors import TimedOut
 from emul.cli import main
 from emul.engine import replay
 from emul.loop import LoopError
@@ -136,8 +135,7 @@ def test_late_updates_come_with_their_round_to_an_asynchronous_loop(tmp_path: Pa
         assert now.gather(deadline=1) == ["client1", "client2"]
     (late,) = clock.late()
     assert (late.client, late.round) == ("client3", 1)
-    with pytest.raises(TimedOut, match="no update within 5 s: nobody has work"):
-        clock.next(timeout=5)
+    assert clock.next(timeout=5) is None, "nobody has work"
     clock.finish()
 
 
@@ -276,6 +274,30 @@ def test_what_if_refuses_a_decision_that_would_differ_and_names_it(
                          "--what-if", run.path, "--quiet", "--out", tmp_path / "after")
     assert code == 2
     assert "the loop's nodes are server, client1, client2, client3, client4" in said
+
+
+def test_runs_of_two_loops_are_compared_seed_by_seed(command: Command, tmp_path: Path) -> None:
+    runs = []
+    for label, size in (("small", 1000), ("large", 100_000)):
+        for seed in (1, 2):
+            clock = emul.Clock(NETWORK, label=label, seed=seed, out=tmp_path)
+            for r in range(3):
+                with clock.round() as now:
+                    for c in clock.clients:
+                        now.send(c, size, up=size, takes=0.1 * seed)
+                    now.gather(deadline=1)
+                clock.report(accuracy=r / 10)
+            runs.append(clock.finish().path)
+    code, said = command("compare", *runs, "--target", "0.2", "--no-report", "--out", tmp_path / "study")
+    assert code == 0, said
+    rows = emul.load_study(tmp_path / "study").differences
+    time, = rows[rows.metric == "time_to_target"].to_dict("records")
+    one_way = 8 * 99_002 / 8e6                  # seconds of what the larger message has more, and of its size's digits
+    assert (time["scheme"], time["baseline"], time["n_seeds"]) in {("small", "large", 2), ("large", "small", 2)}
+    assert abs(time["mean"]) == pytest.approx(3 * 2 * one_way, rel=1e-4)
+    code, said = command("compare", runs[0], runs[1], "--no-report", "--out", tmp_path / "other")
+    assert code == 2
+    assert "expected two labels or more to compare" in said
 
 
 def test_the_draws_of_one_loop_can_be_those_of_another(tmp_path: Path) -> None:

@@ -53,6 +53,7 @@ def test_updates_come_in_the_order_of_the_scheme(scheme: dict[str, Any], number:
             idle = []
             while len(idle) < scheme.get("buffer", 1):
                 one = clock.next()
+                assert one is not None
                 idle.append(one.client)
                 came.append((one.client, round(one.time_s * 1e9)))
             idle.sort(key=clock.clients.index)
