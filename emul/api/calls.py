@@ -95,7 +95,7 @@ def checked(plan: Scenario, name: str, plugins: Sequence[str] = ()) -> Checked:
     is to be called."""
     lacking, uneven = costs.looked_at(plan, plugins)
     if lacking:
-        place = "compute.file" if plan.compute.mode == "profile" else "compute.trace"
+        place = {"profile": "compute.file", "model": "compute.mode"}.get(plan.compute.mode, "compute.trace")
         raise ScenarioError(name, [Problem(place, key, f"has no price: {HOW_TO_PRICE[plan.compute.mode]}")
                                    for key in lacking])
     wirings = [engine.wire(plan, name, raw, plugins=plugins) for name, raw in plan.schemes]

@@ -37,7 +37,7 @@ def missing(plan: Scenario, plugins: Sequence[str] = ()) -> list[str]:
 
 def looked_at(plan: Scenario, plugins: Sequence[str] = ()) -> tuple[list[str], list[str]]:
     """(entries that nothing prices, warnings of what a profile charges unequally). Raises ScenarioError."""
-    if plan.compute.mode != "profile" and (plan.compute.trace is None or plan.compute.mode != "zero"):
+    if plan.compute.mode not in ("profile", "model") and (plan.compute.trace is None or plan.compute.mode != "zero"):
         return [], []
     found = engine.load_costs(plan).profile
     asked = [_asked(plan, name, raw, plugins) for name, raw in plan.schemes if not schemes.find(name, plugins).guided]

@@ -23,6 +23,7 @@ from emul.base.tracebacks import WHOLE, shown, whole
 
 # the commands stand in `emul --help` in the order of these imports
 from emul.cli import (  # noqa: F401
+    devices,
     ended,
     network,
     report,

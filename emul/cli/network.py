@@ -67,12 +67,12 @@ def explain(scenario: ScenarioFile,
         print(json.dumps(explained, indent=1, ensure_ascii=False))
         return
     for title, cells in preview.tables(explained):
-        _print_table(title, cells)
+        print_table(title, cells)
     for note in preview.notes(explained):
         print(note)
 
 
-def _print_table(title: str, cells: list[list[str]]) -> None:
+def print_table(title: str, cells: list[list[str]]) -> None:
     """With rich on a terminal, else in plain columns."""
     if sys.stdout.isatty():
         from rich.console import Console

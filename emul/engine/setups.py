@@ -100,8 +100,10 @@ _FUSED = ("train",)                 # the labels of computations that `fuse` doe
 _FUSED_BATCHES = ("train", "forward", "backward")       # and those of a scheme that exchanges batches
 
 
-def setups(parts: Parts, worker_of: Sequence[int], workers: int, delays: Sequence[float]) -> list[Setup]:
-    """A set-up for each worker; they differ by number and device alone."""
+def setups(parts: Parts, worker_of: Sequence[int], workers: int, delays: Sequence[float],
+           steps: Sequence[float] = (), updates: Sequence[float] = ()) -> list[Setup]:
+    """A set-up for each worker; they differ by number and device alone. steps, updates: of mode "model", node ->
+    seconds of a step of training and of a local update."""
     scenario, placed, costs = parts.scenario, parts.placed, parts.costs
     traces, trace_of = ([], []) if costs.trace is None else costs.trace.of(
         placed.names, devices_of(scenario.equipment, scenario.seed, placed))
@@ -109,8 +111,8 @@ def setups(parts: Parts, worker_of: Sequence[int], workers: int, delays: Sequenc
         worker=0, scheme=parts.scheme.name, plugins=list(parts.plugins), params=_given(parts.params),
         seed=scenario.seed, names=placed.names, roles=placed.roles,
         speeds=node_speeds(scenario.node_speeds, scenario.seed, placed, parts.network, scenario.equipment,
-                           scenario.groups),
-        islands=_islands(parts), rounds=parts.change.rounds,
+                           scenario.groups, relative=costs.mode == "model"),
+        islands=_islands(parts, steps), updates=list(updates), rounds=parts.change.rounds,
         worker_of=list(worker_of), behaviours=behaviours(parts), compress=parts.entry.get(COMPRESS, {}),
         chart=chart_for(parts.scheme, parts.params, parts.network, placed),
         shards=placed.shards, holders=len(placed.holders), attacks=planned(scenario, placed, parts.plugins),
@@ -205,9 +207,12 @@ def _given(params: Any) -> PlainDict:
     return {f.name: values[f.name] for f in dataclasses.fields(params) if f.init}
 
 
-def _islands(parts: Parts) -> list[list[float]]:
-    """node -> rate and jitter of its GPUs, [] of a node without; [] where no model is declared."""
+def _islands(parts: Parts, steps: Sequence[float]) -> list[list[float]]:
+    """node -> rate and jitter of its GPUs, [] of a node without; [] where no model is declared. steps: the seconds of
+    one, whose rates are steps a second."""
     scenario = parts.scenario
+    if steps:
+        return [[1 / seconds, 0.0] if seconds else [] for seconds in steps]
     if declared(scenario.task) is None:
         return []
     return [[] if one is None else [one.rate, one.jitter]

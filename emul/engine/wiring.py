@@ -13,6 +13,7 @@ from emul.base.units import END_OF_TIME
 from emul.engine.classes import classes
 from emul.engine.costs import CostSource
 from emul.engine.setups import Parts, behaviours, fused, idle_attackers, offered, parts_of, setups
+from emul.engine.training_times import TrainingTimes, training_times
 from emul.kernel import Fusing, Plan, StopRule
 from emul.kernel.parts import MAX_MESSAGE, Battery
 from emul.learning.declared import declared
@@ -21,7 +22,7 @@ from emul.network.recorded import Realisation
 from emul.roles.scheme import AnyScheme
 from emul.roles.world import within
 from emul.scenario import Behaviour, DropOut, Scenario
-from emul.scenario.devices import DeviceClass
+from emul.scenario.devices import WATTS, DeviceClass
 from emul.scenario.placing import devices_of
 from emul.workers.setup import Setup
 
@@ -44,6 +45,7 @@ class Wiring:
     idle: list[str] = field(default_factory=list)       # nodes of the topology that have no role
     devices: list[DeviceClass | None] | None = None     # node -> its device; None: the scenario has none
     groups: dict[str, list[int]] = field(default_factory=dict)      # group of the scenario -> its nodes
+    times: TrainingTimes | None = None      # of compute mode "model"
 
     @property
     def notes(self) -> list[str]:
@@ -61,17 +63,20 @@ def wire(scenario: Scenario, name: str, raw: PlainDict, workers: int = 1, plugin
     tests.
     """
     parts = parts_of(scenario, name, raw, plugins, costs)
+    times = training_times(parts)
     nodes = len(parts.placed.names)
     # a lane, whose nodes are trained as one, lies whole in one worker
     lanes = range(nodes) if scenario.fuse is None else [node % scenario.fuse.lanes for node in range(nodes)]
     worker_of = [lane % workers for lane in lanes]
-    told = setups(parts, worker_of, workers, delays)
+    said, steps, updates = ([], (), ()) if times is None else (times.warnings(), times.steps, times.updates)
+    told = setups(parts, worker_of, workers, delays, steps, updates)
     equipment = scenario.equipment      # of `devices` and of groups; None: neither gives any node something
-    devices = devices_of(equipment, scenario.seed, parts.placed) if equipment is not None and equipment.rules else None
+    devices = devices_of(equipment, scenario.seed, parts.placed) if equipment is not None and equipment.gives else None
+    groups = {group.name: parts.placed.marked(group.name) for group in scenario.groups}
     return Wiring(parts.scheme, parts.label, parts.given, parts.params, parts.network,
                   _plan(parts, worker_of, lanes, classes(parts.scheme, told[0])), told,
-                  by_kind(_warnings(parts, workers)), parts.realisation, parts.placed.idle,
-                  devices, {group.name: parts.placed.marked(group.name) for group in scenario.groups})
+                  by_kind([*_warnings(parts, workers), *_without_watts(devices or ()), *said]), parts.realisation,
+                  parts.placed.idle, devices, groups, times)
 
 
 def _batteries(parts: Parts) -> dict[int, Battery]:
@@ -79,7 +84,7 @@ def _batteries(parts: Parts) -> dict[int, Battery]:
     devices, placed = parts.scenario.equipment, parts.placed
     if devices is None:
         return {}
-    return {node: Battery(joules, one.idle_w, one.compute_w, one.send_w, one.receive_w) for node, (joules, one) in
+    return {node: Battery(joules, *(float(getattr(one, name)) for name in WATTS)) for node, (joules, one) in
             enumerate(zip(devices.batteries(placed.names, placed.groups),
                           devices_of(devices, parts.scenario.seed, placed), strict=True))
             if joules is not None and one is not None}
@@ -137,6 +142,13 @@ def _warnings(parts: Parts, workers: int) -> list[str]:
     if fuse is not None and fuse.lanes < workers:
         found.append(f"fuse: {fuse.lanes} lanes for {workers} workers: some will train nothing")
     return found + _ignored(parts)
+
+
+def _without_watts(devices: Sequence[DeviceClass | None]) -> list[str]:
+    """Warnings of devices of which no joules can be said."""
+    used = {one.name: one for one in devices if one is not None}
+    return [f"devices: the table says no {', '.join(lacking)} of {name}: the joules of its nodes are not known"
+            for name, one in used.items() if (lacking := one.lacking(WATTS))]
 
 
 def _ignored(parts: Parts) -> list[str]:

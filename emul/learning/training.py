@@ -93,13 +93,25 @@ def train(model: FlatModule, samples: Samples, solver: Solver, stream: Stream, o
     plan = list(batches(n, solver, generator(stream.seed, "batches", stream.node, stream.round, stream.call)))
     if not plan:            # no step: what follows would be 15 % of a round that trains nothing (13.7 ms for 11.6)
         return
-    step, gradient = stepper(solver, model, only, moments), model.gradient
-    descend = _gradient(model, objective or CROSS_ENTROPY, solver.accumulate)
+    step = batch_step(model, solver, objective or CROSS_ENTROPY, only, moments)
     with _training(model, plan, stream):
         for batch in _load(samples, plan, model.device.kind):
-            gradient.zero_()
-            descend(batch)
-            step()
+            step(batch)
+
+
+def batch_step(model: FlatModule, solver: Solver, objective: Objective, only: torch.Tensor | None = None,
+               moments: Moments | None = None) -> Callable[[Batch], None]:
+    """The function that takes one step of the solver on a batch: forward, backward, update. It is what `train` does for
+    each batch, and what `emul.learning.counting` counts."""
+    step, gradient = stepper(solver, model, only, moments), model.gradient
+    descend = _gradient(model, objective, solver.accumulate)
+
+    def take(batch: Batch) -> None:
+        gradient.zero_()
+        descend(batch)
+        step()
+
+    return take
 
 
 def mean_gradient(model: FlatModule, samples: Samples, solver: Solver, stream: Stream,

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import inf
 
+import msgspec
 import numpy as np
 
 from emul import engine
@@ -238,7 +239,8 @@ def traffic(scenario: Scenario, scheme: str, raw: dict[str, object], plugins: Se
             row[0] += 1
             row[1] += int(messages.payload_bytes[i])
             row[2] += int(messages.wire_bytes[i])
-    priced = prices(scenario, scheme, raw, run, plugins)
+    real = engine.wire(scenario, scheme, raw, 1, plugins)
+    priced = prices(real, run if real.times is None else _with_times(scenario, scheme, raw, plugins, real, joining))
     seen = twin.seen
     seen.messages, seen.links = len(messages.source), len(wiring.network.links())
     seen.journal_head, seen.journal = footprint.journal_bytes(journal.header, journal.rows)
@@ -246,7 +248,7 @@ def traffic(scenario: Scenario, scheme: str, raw: dict[str, object], plugins: Se
             **{part: _sum(found) for part, found in rows.items()}, "learned": learned,
             "taking_part": taking_part(wiring.plan.roles, wiring.plan.rounds, scenario.stop.rounds),
             "failed": [f"{row['node_name']}: {row['why']}" for row in first if row["why"]],
-            "computations": priced,
+            "computations": priced, **({} if real.times is None else {"training": real.times.rows()}),
             "memory": footprint.estimate(scenario, wiring.network, Counter(wiring.plan.roles), seen, workers)}
 
 
@@ -310,11 +312,23 @@ def _recovering(scenario: Scenario, scheme: str, raw: dict[str, object], plugins
             yield derive(columns(journal.rows), journal.header)
 
 
-def prices(scenario: Scenario, scheme: str, raw: dict[str, object], run: Derived,
-           plugins: Sequence[str] = ()) -> list[PlainDict]:
-    """A row for each role and label of the computations of a run: how often, what prices them, and the seconds that one
-    takes at its node; None where these are measured or recorded."""
-    wiring = engine.wire(scenario, scheme, raw, 1, plugins)
+def _with_times(scenario: Scenario, scheme: str, raw: dict[str, object], plugins: Sequence[str], real: Wiring,
+                joining: bool) -> Derived:
+    """The first round again, with the times of the model: a scheme may ask for those of a number of steps of its own.
+    """
+    wiring, learned = _dry_wiring(scenario, scheme, raw, plugins, joining)
+    wiring.setups[:] = [msgspec.structs.replace(
+        wiring.setups[0], **{name: getattr(real.setups[0], name) for name in (
+            "cost_mode", "updates", "islands", "cost_default", "speeds")})]
+    journal = MemoryJournal(engine.header(wiring))
+    with contextlib.suppress(RunError):             # the round without times has said it
+        engine.execute(wiring, Twin(computes=bool(learned)), journal)
+    return derive(columns(journal.rows), journal.header)
+
+
+def prices(wiring: Wiring, run: Derived) -> list[PlainDict]:
+    """A row for each role and label of the computations of a run: how often, what prices them under `wiring`, and the
+    seconds that one takes at its node; None where these are measured or recorded."""
     costs, roles, speeds = costs_of(wiring.setups[0]), run.header["roles"], wiring.setups[0].speeds
     found: dict[tuple[str, str], tuple[list[str], list[float]]] = {}
     done, asked = run.computations, Counter[int]()
@@ -325,7 +339,8 @@ def prices(scenario: Scenario, scheme: str, raw: dict[str, object], run: Derived
         sources, seconds = found.setdefault((role, text), ([], []))
         sources.append(by)
         if by not in ("", "measured", "recorded"):
-            cost = stated_ns if stated else costs.cost_ns(node, role, text, work, asked[node], speeds[node])
+            known = stated or by == "model"
+            cost = stated_ns if known else costs.cost_ns(node, role, text, work, asked[node], speeds[node])
             seconds.append((cost or 0) / 1e9)
         asked[node] += 1
     return [{"role": role, "label": label, "times": len(sources), "priced_by": sorted(set(sources)),
@@ -404,7 +419,7 @@ def tables(explained: PlainDict) -> list[tuple[str, Cells]]:
                 *([one["role"], one["label"], f"{one['times']:,}",
                    _three(one["seconds"], _time) if one["seconds"] else "-",
                    " and ".join(by or "nothing" for by in one["priced_by"])] for one in row["computations"])]))
-    return [*found, *_memory(explained["schemes"])]
+    return [*found, *_training(explained["schemes"]), *_memory(explained["schemes"])]
 
 
 def _members(spans: Sequence[PlainDict]) -> Cells:
@@ -416,6 +431,21 @@ def _members(spans: Sequence[PlainDict]) -> Cells:
 
 
 _PARTS = ("processes", "nodes", "links", "roles", "messages", "models", "data", "tables")
+
+
+def _training(schemes: Sequence[PlainDict]) -> list[tuple[str, Cells]]:
+    """A table for each scheme, or one for all where nothing in them differs, as for all that train on all clients."""
+    told = [(row["scheme"], row["training"]) for row in schemes if row.get("training")]
+    if len(told) > 1 and all(rows == told[0][1] for _, rows in told):
+        told = [(", ".join(scheme for scheme, _ in told), told[0][1])]
+    return [(f"{scheme}, a step of training by device: max(compute, memory) + launches", [
+        ["device", "nodes", "batch", "F", "B", "k", "needs", "compute", "memory", "launches", "bound", "a step",
+         "energy", "an update"],
+        *([row["device"], f"{row['nodes']:,}", f"{row['batch']:,}", f"{row['flops']:.4g} FLOP",
+           rounded_size(round(row["bytes"])), f"{row['launches']:,.0f}", rounded_size(round(row["memory_bytes"])),
+           _time(row["compute_s"]), _time(row["memory_s"]), _time(row["launch_s"]), row["bound"], _time(row["step_s"]),
+           "-" if row["joules"] is None else f"{row['joules']:.3g} J", _time(row["update_s"])] for row in rows)])
+        for scheme, rows in told]
 
 
 def _memory(schemes: Sequence[PlainDict]) -> list[tuple[str, Cells]]:

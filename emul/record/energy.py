@@ -11,6 +11,7 @@ idle_s: what the run lasted without compute_s, and without the time that the nod
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,7 +39,7 @@ COLUMNS = {
     "compute_s": "of these it computed",
     "send_s": "its links carried what it sent or forwarded",
     "receive_s": "its links carried what came",
-    "idle_j": "joules while it did not compute",
+    "idle_j": "joules while it did not compute; this and what follows: null where the table of devices says no watts",
     "compute_j": "while it computed",
     "send_j": "of sending",
     "receive_j": "of receiving",
@@ -50,14 +51,14 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class Power:
-    """The power that a node's device draws, in watts."""
+    """The power that a node's device draws, in watts; None: its table does not say it."""
 
     device: str
     kind: str
-    idle_w: float
-    compute_w: float
-    send_w: float
-    receive_w: float
+    idle_w: float | None
+    compute_w: float | None
+    send_w: float | None
+    receive_w: float | None
     battery_j: float | None = None      # at the start; None: it has no battery
 
 
@@ -80,7 +81,7 @@ def energy_of(run: Derived, drawn: PowerDraw) -> dict[str, list[Any]]:
     compute = _compute_ns(run, n, end) / 1e9
     up = np.maximum(end - _down_ns(run.table, n, end), 0) / 1e9
     send, receive = _air_s(run, drawn, n)
-    watts = {name: np.array([0.0 if one is None else getattr(one, name) for one in drawn.powers])
+    watts = {name: np.array([0.0 if one is None else getattr(one, name) for one in drawn.powers], np.float64)
              for name in ("idle_w", "compute_w", "send_w", "receive_w")}
     joules = {"idle_j": watts["idle_w"] * np.maximum(up - compute, 0), "compute_j": watts["compute_w"] * compute,
               "send_j": watts["send_w"] * send, "receive_j": watts["receive_w"] * receive}
@@ -89,25 +90,33 @@ def energy_of(run: Derived, drawn: PowerDraw) -> dict[str, list[Any]]:
     batteries = [None if one is None else one.battery_j for one in drawn.powers]
     left = [None if has is None else max(has - used, 0.0)
             for has, used in zip(batteries, columns["joules"].tolist(), strict=True)]
+    told = {name: [None if math.isnan(value) else value for value in column.tolist()]
+                                  for name, column in columns.items()}         # None became nan in an array
     return {"battery_j": batteries, "left_j": left, "node": list(range(n)),
             "name": list(run.header["names"]), "role": list(run.header["roles"]),
             "device": [None if one is None else one.device for one in drawn.powers],
             "kind": [None if one is None else one.kind for one in drawn.powers],
-            **{name: column.tolist() for name, column in columns.items()}}
+            **told}
 
 
 def energy_summary(table: Mapping[str, Sequence[Any]]) -> PlainDict:
-    """Joules of all nodes by state, by role and by kind of device; the most that one node drew, and whose that was."""
+    """Joules of all nodes by state, by role and by kind of device; the most that one node drew, and whose that was.
+    unknown: how many nodes have a device without watts, where there are some; sums leave out what is not known."""
+    def known(name: str) -> float:
+        return sum(value for value in table[name] if value is not None)
+
     def by(key: str) -> dict[str, float]:
         found: dict[str, float] = {}
         for name, joules in zip(table[key], table["joules"], strict=True):
-            if name is not None:
+            if name is not None and joules is not None:
                 found[name] = found.get(name, 0.0) + joules
         return dict(sorted(found.items()))
 
-    most = max(range(len(table["node"])), key=lambda k: (table["joules"][k], -k), default=None)
-    return {"joules": sum(table["joules"]),
-            **{name: sum(table[name]) for name in ("idle_j", "compute_j", "send_j", "receive_j")},
+    most = max((k for k in range(len(table["node"])) if table["joules"][k] is not None),
+               key=lambda k: (table["joules"][k], -k), default=None)
+    unknown = sum(joules is None for joules in table["joules"])
+    return {"joules": known("joules"), **({"unknown": unknown} if unknown else {}),
+            **{name: known(name) for name in ("idle_j", "compute_j", "send_j", "receive_j")},
             "by_role": by("role"), "by_kind": by("kind"),
             "most": None if most is None else {"node": table["name"][most], "joules": table["joules"][most]}}
 
@@ -117,7 +126,8 @@ def energy_table(columns: Mapping[str, Sequence[object]]) -> pa.Table:
     import pyarrow as pa
 
     texts = {name: pa.array(columns[name], pa.string()) for name in ("name", "role", "device", "kind")}
-    floats = {name: pa.array(columns[name], pa.float64()) for name in ("battery_j", "left_j")}
+    floats = {name: pa.array(columns[name], pa.float64()) for name in (
+        "idle_j", "compute_j", "send_j", "receive_j", "joules", "battery_j", "left_j")}
     return pa.table({name: (texts | floats)[name] if name in texts | floats else pa.array(columns[name])
                      for name in COLUMNS})
 

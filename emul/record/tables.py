@@ -154,7 +154,7 @@ SCHEMAS: dict[str, dict[str, str]] = {name: dict(one.split(":") for one in said.
     "network": "source:text destination:text what:text round:int? k:int? start_ns:int? end_ns:int? value:float? "
                "sender:text? receiver:text?",
     "energy": "node:int name:text role:text device:text? kind:text? up_s:float compute_s:float send_s:float "
-              "receive_s:float idle_j:float compute_j:float send_j:float receive_j:float joules:float "
+              "receive_s:float idle_j:float? compute_j:float? send_j:float? receive_j:float? joules:float? "
               "battery_j:float? left_j:float?",
     "samples": "node:int name:text class:int? samples:int class_name:text?",
     "traffic": "source:text destination:text entry:text offered_bytes:int carried_bytes:int dropped_bytes:int",

@@ -1,4 +1,4 @@
-"""The cost of a computation in virtual time: measured, from a profile, recorded, or nothing."""
+"""The cost of a computation in virtual time: measured, from a profile, of a model, recorded, or nothing."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from emul.base.errors import EmulError
 from emul.base.streams import uniform_at
 from emul.base.units import LARGEST
 
-Mode = Literal["measured", "profile", "recorded", "zero"]
+Mode = Literal["measured", "profile", "model", "recorded", "zero"]
 Slowdown = Sequence[int]        # (from ns on, numerator, denominator) of the factor by which a node is slower
 
 
+TRAINING = "train"                      # the label of a local update, or of as many steps as a scheme says
 HOW_TO_PRICE = {
+    "model": "trainings have one; give compute.default, such as zero, for all others",
     "profile": "make one with `emul profile SCENARIO -o FILE`, or give compute.default, such as zero",
     "zero": "give the trace rows with this label (or *), or compute.default, such as zero"}
 
@@ -39,8 +41,10 @@ class Costs:
     traces: {label: what it cost on real devices}, "*" for any label; trace_of: node -> which of them, -1: none. They go
     before the mode, but for "recorded" and what a node has in a record. keys: (node, label) -> the stream that draws
     from them; None: they are taken in their order, again and again.
-    default_ns: at speed 1, of what neither a trace nor the profile prices. None: that is an error, since a computation
-    that costs nothing makes its scheme look fast.
+    updates: node -> seconds of a local update, of mode "model", 0.0: it holds no data; it prices computations that are
+    labelled TRAINING.
+    default_ns: at speed 1, of what none of these prices. None: that is an error, since a computation that costs nothing
+    makes its scheme look fast.
     """
 
     mode: Mode
@@ -54,6 +58,7 @@ class Costs:
     trace_of: Sequence[int] = ()
     keys: Callable[[int, str], int] | None = None
     default_ns: int | None = None
+    updates: Sequence[float] = ()
     _asked: Counter[tuple[int, str]] = field(default_factory=Counter)
     _traced: Counter[tuple[int, str]] = field(default_factory=Counter)
     _whole: set[int] = field(default_factory=set)       # nodes whose newest cost is one of these
@@ -78,6 +83,8 @@ class Costs:
                 raise MissingCost(f"the record holds {len(costs)} computations of node {node}, "
                                   f"number {count + 1} ({label}) was asked for")
             return int(costs[count])
+        if self._modelled(node, label):
+            return round(self.updates[node] * 1e9 / speed)
         key = f"{self.scheme}/{role}/{label}"
         entry = self.profile.get(key)
         if entry is not None:
@@ -85,7 +92,8 @@ class Costs:
             return max(0, round((a + b * work) * 1e9 / speed))
         if self.default_ns is not None:
             return round(self.default_ns / speed)
-        raise MissingCost(f"the {'profile' if self.mode == 'profile' else 'trace'} has no price of {key!r}: "
+        source = self.mode if self.mode in ("profile", "model") else "trace"
+        raise MissingCost(f"the {source} has no price of {key!r}: "
                           f"{HOW_TO_PRICE[self.mode]}")
 
     def priced_by(self, node: int, role: str, label: str) -> str:
@@ -97,9 +105,19 @@ class Costs:
                 return "trace"
         if self.mode == "profile" and f"{self.scheme}/{role}/{label}" in self.profile:
             return "profile"
-        if self.mode == "profile" or (self.mode == "zero" and self.traces):
+        if self._modelled(node, label):
+            return "model"
+        if self.mode in ("profile", "model") or (self.mode == "zero" and self.traces):
             return "" if self.default_ns is None else "default"
         return self.mode
+
+    def states(self, label: str) -> bool:
+        """True if seconds that a scheme gives for such a computation are its own, and not those of the node's device,
+        which it has asked for (`Node.training_s`)."""
+        return self.mode != "model" or label != TRAINING
+
+    def _modelled(self, node: int, label: str) -> bool:
+        return self.mode == "model" and label == TRAINING and bool(self.updates) and self.updates[node] > 0
 
     def stated_ns(self, node: int, label: str, cost_s: float, speed: float) -> int:
         """Cost of a computation for which the scheme itself states `cost_s` seconds at speed 1: in every mode, and

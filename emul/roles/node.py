@@ -630,18 +630,22 @@ class Node:
             result, job.result = job.result, None       # the worker may keep the job for a while
             return result
         # cost -1: not known before it has run; the worker fills it in
-        return Await(Compute(label, -1 if cost is None else cost, float(work), place, cost_s is not None, lane), finish)
+        stated = cost_s is not None and desk.costs.states(label)
+        return Await(Compute(label, -1 if cost is None else cost, float(work), place, stated, lane), finish)
 
     def training_s(self, steps: int | None = None) -> float | None:
         """The cost of so many steps of training, for `compute(..., cost_s=...)`: seconds at speed 1, of the task's
-        declared model (`emul.learning.declared`); None: no model is declared, and the scenario says what they cost.
+        declared model (`emul.learning.declared`), or of the node's device with compute mode "model"; None: the
+        scenario says what they cost.
 
-        Each step takes 6 N tokens over the rate of the node's GPUs, times a draw of mean 1 from a lognormal law where
-        the node's steps vary. steps None: as many as the solver says. Raises RoleError if the node has no GPUs.
+        Each step of a declared model takes 6 N tokens over the rate of the node's GPUs, times a draw of mean 1 from a
+        lognormal law where the node's steps vary. steps None: as many as the solver says, which compute mode "model"
+        prices without being told. Raises RoleError if the node has no GPUs.
         """
         found = declared(self.world.task)
         if found is None:
-            return None
+            of_device = self.world.islands[self.id] if self.world.islands and steps is not None else ()
+            return None if not of_device or steps is None else steps / of_device[0]
         island = self.world.islands[self.id] if self.world.islands else ()
         if not island:
             raise RoleError(f"{self.name}: trains a declared model without GPUs: nodes: [{{match: ..., flops: ...}}]")

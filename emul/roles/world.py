@@ -81,7 +81,8 @@ class World:
     compress: Mapping[str, Any] = field(default_factory=dict)   # {"up" or "down": codec as the scenario has it}
     root: int = 0                               # the first of the nodes whose rounds are the run's: where parents lead
     terrain: Surroundings | None = field(default=None, repr=False)   # None: the scheme does not know it
-    # node -> (floating-point operations a second, sigma of the steps) of its GPUs, () without any; (): no node has some
+    # node -> (rate, sigma of the steps) of its GPUs, () without any; (): no node has some. The rate: floating-point
+    # operations a second, for a declared model; with compute mode "model" steps a second of the node's device
     islands: Sequence[Sequence[float]] = ()
     # node -> (first, last) of the rounds that it takes part in, ascending and apart; one that is not here: in all
     rounds: Mapping[int, Sequence[tuple[int, int]]] = field(default_factory=dict)
@@ -111,7 +112,7 @@ class World:
 
     @cached_property
     def rates(self) -> list[float]:
-        """Node -> how fast it trains: its speed, times the rate of its GPUs where a model is declared."""
+        """Node -> how fast it trains: its speed, times the rate of its GPUs or its device where those count."""
         of_gpus: Sequence[float] = [one[0] if one else 1.0 for one in self.islands] or [1.0] * self.nodes
         return [speed * rate for speed, rate in zip(self.speeds, of_gpus, strict=True)]
 

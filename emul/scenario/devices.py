@@ -7,8 +7,9 @@
         - {match: "client*", link: {lte: 0.7, 5g: 0.3}}         # and what joins them to the network
         - {match: server, device: workstation}
 
-A table is a CSV file with the columns device, kind, speed, memory_mb, idle_w, compute_w, send_w, receive_w, source; one
-of links has link, down_mbps, up_mbps, rtt_ms, loss, source. Rules are tried from the last to the first, those that name
+A table is a CSV file with a row a device, columns device, kind and any of NUMBERS; or with a row a number, columns
+device, kind, quantity, value, basis, source, which says where each comes from. One of links has link, down_mbps,
+up_mbps, rtt_ms, loss, source. Rules are tried from the last to the first, those that name
 a device and those that name a link each for themselves; a node that none matches has no device, no link of its own.
 The draws depend on the seed and the name of the node alone, so every scheme meets the same devices and links.
 """
@@ -16,38 +17,113 @@ The draws depend on the seed and the name of the node alone, so every scheme mee
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
 from emul.base.names import MARK, matches
 from emul.base.streams import key64, uniform_at
-from emul.base.tables import amount, read, stamp
+from emul.base.tables import TextTable, amount, missing, read, stamp
 from emul.network.classes import LinkClass
 from emul.scenario.groups import ClientGroup, members
-from emul.scenario.sections import AnyWeights, Positive, Section, Text, Weights, absolute, plain_weights, without_none
-from emul.scenario.wording import MISSING, Finding, nearest
+from emul.scenario.sections import (
+    AnyWeights,
+    Positive,
+    Section,
+    Text,
+    Weights,
+    absolute,
+    one_of,
+    plain_weights,
+    whole,
+    without_none,
+)
+from emul.scenario.wording import MISSING, Finding, nearest, shown
+
+if TYPE_CHECKING:
+    from emul.learning.counting import StepCount
 
 SHIPPED = Path(__file__).with_name("devices.csv")
-_NUMBERS = ("speed", "memory_mb", "idle_w", "compute_w", "send_w", "receive_w")
+# The numbers that a table may have of a device. The first six: its speed, 1 that of the profile's machine; its memory;
+# watts of the whole device when idle and when it computes, of its radio or port on top.
+NUMBERS = ("speed", "memory_mb", "idle_w", "compute_w", "send_w", "receive_w",
+           "flops", "bandwidth", "efficiency", "use", "launch_s", "steam_share")
+WATTS = ("idle_w", "compute_w", "send_w", "receive_w")
+ROOFLINE = ("flops", "bandwidth", "efficiency", "use", "launch_s")
+BASES = ("measured", "specified", "assumed")
+ASSUMED = "assumed"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The origin of a number of a table. basis: one of BASES; "": the table does not say."""
+
+    basis: str
+    source: str
 
 
 @dataclass(frozen=True)
 class DeviceClass:
-    """A class of devices. Watts: of the whole device when idle and when it computes; of its radio or port on top."""
+    """A class of devices. None: the table does not say it.
+
+    flops: P, of the precision that is trained in, at its best, a second. bandwidth: W, bytes of memory a second. Both
+    are the maker's. efficiency, use: e and u, the shares of P and W that a training reaches; launch_s: o, of an
+    operation. See `step_time`.
+    """
 
     name: str
     kind: str                           # phone, board, laptop, server, ...
-    speed: float                        # of the profile's machine
-    memory_mb: float
-    idle_w: float
-    compute_w: float
-    send_w: float
-    receive_w: float
-    source: str                         # the source of the figures
+    speed: float | None = None          # of the profile's machine
+    memory_mb: float | None = None
+    idle_w: float | None = None
+    compute_w: float | None = None
+    send_w: float | None = None
+    receive_w: float | None = None
+    flops: float | None = None
+    bandwidth: float | None = None
+    efficiency: float | None = None
+    use: float | None = None
+    launch_s: float | None = None
+    steam_share: float | None = None    # in percent of a population, see `Devices.population`
+    origins: Mapping[str, Origin] = field(default_factory=dict, compare=False)      # number -> where it comes from
+
+    def lacking(self, numbers: Iterable[str]) -> list[str]:
+        """Those of these numbers that the table does not say."""
+        return [name for name in numbers if getattr(self, name) is None]
+
+    def assumed(self, numbers: Iterable[str]) -> list[str]:
+        """Those of these numbers that nobody has measured or specified."""
+        return [name for name in numbers if name in self.origins and self.origins[name].basis == ASSUMED]
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Seconds of a step of training: the larger of `compute_s` and `memory_s`, and `launch_s` on top."""
+
+    compute_s: float
+    memory_s: float
+    launch_s: float
+
+    @property
+    def seconds(self) -> float:
+        """Of the step."""
+        return max(self.compute_s, self.memory_s) + self.launch_s
+
+    @property
+    def bound(self) -> str:
+        """The largest of the three: "compute", "memory" or "launch"."""
+        parts = {"compute": self.compute_s, "memory": self.memory_s, "launch": self.launch_s}
+        return max(parts, key=parts.__getitem__)
+
+
+def step_time(device: DeviceClass, count: StepCount) -> StepTime:
+    """t = max(F / (e P), B / (u W)) + k o, of a device that has all of these. Williams et al., CACM 2009, with the cost
+    of launches."""
+    P, W, e, u, o = (float(getattr(device, name)) for name in ROOFLINE)
+    return StepTime(count.flops / (e * P), count.bytes / (u * W), count.launches * o)
 
 
 @dataclass(frozen=True)
@@ -62,12 +138,23 @@ class DeviceRule:
 
 @dataclass(frozen=True)
 class Devices:
-    """table, links: files; None: those that come along. groups: whose members are drawn, for rules that name them."""
+    """table, links: files; None: those that come along. groups: whose members are drawn, for rules that name them.
+
+    population: "steam": the nodes that no rule gives a device draw one by the shares of the table; seed: of these
+    draws; None: that of the run.
+    """
 
     rules: tuple[DeviceRule, ...]
     table: Path | None = None
     links: Path | None = None
     groups: tuple[ClientGroup, ...] = ()
+    population: str | None = None
+    seed: int | None = None
+
+    @property
+    def gives(self) -> bool:
+        """True if it gives any node something."""
+        return bool(self.rules) or self.population is not None
 
     def devices(self) -> dict[str, DeviceClass]:
         """Name -> device. Raises ScenarioError naming file and line."""
@@ -78,7 +165,15 @@ class Devices:
         one not in the table."""
         known = self.devices()
         drawn = _each(names, groups, [(rule.match, rule.weights) for rule in self.rules], "device", seed)
+        if self.population is not None:
+            shares, own = self.shares(), seed if self.seed is None else self.seed
+            drawn = [_drawn(shares, key64(own, "population", name)) if device is None else device
+                     for name, device in zip(names, drawn, strict=True)]
         return [None if name is None else known[name] for name in drawn]
+
+    def shares(self) -> dict[str, float]:
+        """Device -> its share of the population, of those that have one. Raises ScenarioError."""
+        return {name: one.steam_share for name, one in self.devices().items() if one.steam_share}
 
     def link_classes(self) -> list[LinkClass]:
         """Those that the rules name, in the order of the table. Raises ScenarioError."""
@@ -112,7 +207,7 @@ def equipment(devices: Devices | None, groups: Sequence[ClientGroup]) -> Devices
     own = tuple(DeviceRule(group.mark, group.device, group.battery_j, group.link) for group in groups
                 if group.device is not None or group.link is not None)
     below = devices or Devices(())
-    return Devices((*below.rules, *own), below.table, below.links, tuple(groups))
+    return replace(below, rules=(*below.rules, *own), groups=tuple(groups))
 
 
 def _each(names: Sequence[str], groups: Sequence[str | None], rules: Sequence[tuple[str, Weights | None]], what: str,
@@ -151,21 +246,58 @@ def read_devices(path: Path) -> dict[str, DeviceClass]:
 @lru_cache(maxsize=64)
 def _read_devices(path: Path, stamp: tuple[int, int] | None) -> dict[str, DeviceClass]:
     # once for the schemes of a scenario; a file that has changed is read again
-    table = read(path, ("device", "kind", *_NUMBERS, "source"))
-    texts = {name: table.column(name, str) for name in ("device", "kind", "source")}
-    numbers = {name: table.column(name, amount) for name in _NUMBERS}
-    for (line, _), speed in zip(table.rows, numbers["speed"], strict=True):
-        if speed == 0:
-            table.problem(line, "speed", "0", "expected a number above 0")
+    table = read(path, ("device", "kind"), ("device", "kind", "quantity", "value", "basis", "source"))
+    if table.find("quantity") and table.find("basis"):
+        return _by_number(table)
+    names, kinds = table.column("device", str), table.column("kind", str)
+    found: dict[str, dict[str, float]] = {name: {} for name in names if name is not None}
+    for quantity in NUMBERS:
+        if table.find(quantity) is not None:
+            for (line, _), name, value in zip(table.rows, names, table.column(quantity, _or_none), strict=True):
+                if name is not None and value is not None:
+                    _note(table, found[name], line, quantity, value, quantity)
+    sources = table.column("source", str) if table.find("source") else [""] * len(table.rows)
     table.unique("device")
     table.check()
-    columns: dict[str, Sequence[Any]] = {**texts, **numbers}
-    found: dict[str, DeviceClass] = {}
-    for row in range(len(table.rows)):
-        one = {name: column[row] for name, column in columns.items()}
-        name = one.pop("device")
-        found[name] = DeviceClass(name=name, **one)
-    return found
+    return {name: DeviceClass(name, kind or "", **found[name], origins=dict.fromkeys(
+        found[name], Origin("", source or ""))) for name, kind, source in zip(names, kinds, sources, strict=True)
+        if name is not None}
+
+
+def _by_number(table: TextTable) -> dict[str, DeviceClass]:
+    """Of a table with a row a number, which says of each whether it is measured, specified or assumed."""
+    texts = {name: table.column(name, str) for name in ("device", "kind", "quantity", "basis", "source")}
+    values = table.column("value", amount)
+    kinds: dict[str, str] = {}
+    numbers: dict[str, dict[str, float]] = {}
+    origins: dict[str, dict[str, Origin]] = {}
+    for (line, _), name, kind, quantity, basis, source, value in zip(table.rows, *texts.values(), values, strict=True):
+        assert name is not None and kind is not None and quantity is not None       # noqa: PT018, for the type checker
+        if kinds.setdefault(name, kind) != kind:
+            table.problem(line, "kind", shown(kind), f"expected {kinds[name]}, as a row above says")
+        if basis not in BASES or not source:
+            table.problem(line, "basis", shown(basis), f"expected one of {', '.join(BASES)}, and a source")
+        elif value is not None:
+            _note(table, numbers.setdefault(name, {}), line, quantity, value, "value")
+            origins.setdefault(name, {})[quantity] = Origin(basis, source)
+    table.check()
+    return {name: DeviceClass(name, kind, **numbers[name], origins=origins[name]) for name, kind in kinds.items()}
+
+
+def _note(table: TextTable, numbers: dict[str, float], line: int, quantity: str, value: float, place: str) -> None:
+    """Keep a number of a device, or note why it is none. place: the column that has it."""
+    if quantity not in NUMBERS:
+        table.problem(line, "quantity", shown(quantity), "unknown quantity" + nearest(quantity, NUMBERS))
+    elif quantity in numbers and place == "value":
+        table.problem(line, "quantity", shown(quantity), "there already")
+    elif value == 0 and quantity in ("speed", "flops", "bandwidth", "efficiency", "use"):
+        table.problem(line, place, "0", "expected a number above 0")
+    else:
+        numbers[quantity] = value
+
+
+def _or_none(text: str) -> float | None:
+    return None if missing(text) else amount(text)
 
 
 # --- models ---------------------------------------------------------------------------------------------------------
@@ -189,13 +321,27 @@ class DeviceNodes(Section):
 
 
 class DevicesRule(Section):
-    # A CSV file beside the scenario, columns `device`, `kind`, `speed`, `memory_mb`, `idle_w`, `compute_w`, `send_w`,
-    # `receive_w`, `source`.
+    # A CSV file beside the scenario: columns `device`, `kind` and any of `speed`, `memory_mb`, `idle_w`, `compute_w`,
+    # `send_w`, `receive_w`, `flops`, `bandwidth`, `efficiency`, `use`, `launch_s`, `steam_share`; or a row a number,
+    # columns `device`, `kind`, `quantity`, `value`, `basis`, `source`.
     table: Text | None = None
     # The same of links, columns `link`, `down_mbps`, `up_mbps`, `rtt_ms`, `loss`; `source` is for people.
     links: Text | None = None
-    # A list of rules, of which later ones win. A node that none matches has no device, no link of its own.
-    nodes: list[DeviceNodes] = Field(min_length=1)
+    # `steam`: each node that no rule gives a device draws one by the shares of the Steam hardware survey
+    # (`steam_share` of the table).
+    population: Annotated[str, one_of("steam", what="population")] | None = None
+    # The seed of the draws of `population`; without it, that of the scenario.
+    seed: Annotated[int, whole(0, 2**63 - 1)] | None = None
+    # A list of rules, of which later ones win. A node that none matches has no device, no link of its own. It may be
+    # left out with `population`.
+    nodes: list[DeviceNodes] = Field(default_factory=list)
+
+    def wrong(self) -> list[Finding]:
+        """Nothing is said of any node, or a seed of no draw."""
+        if not self.nodes and self.population is None:
+            return [(("nodes",), MISSING, "is required: a list of rules, or population")]
+        return [(("seed",), str(self.seed), "is used only with population")] \
+            if self.seed is not None and self.population is None else []
 
 
 def devices_value(rule: DevicesRule | None, base: Path) -> Devices | None:
@@ -203,18 +349,19 @@ def devices_value(rule: DevicesRule | None, base: Path) -> Devices | None:
     if rule is None:
         return None
     rules = tuple(DeviceRule(one.match, one.device, one.battery, one.link) for one in rule.nodes)
-    return Devices(rules, absolute(rule.table, base), absolute(rule.links, base))
+    return Devices(rules, absolute(rule.table, base), absolute(rule.links, base), (), rule.population, rule.seed)
 
 
 def devices_document(devices: Devices | None) -> dict[str, object] | None:
     """As a scenario file says it."""
     if devices is None:
         return None
+    rules = [without_none(match=rule.match, device=plain_weights(rule.weights), link=plain_weights(rule.links),
+                          battery=rule.battery_j) for rule in devices.rules]
     return without_none(table=None if devices.table is None else str(devices.table),
                         links=None if devices.links is None else str(devices.links),
-                        nodes=[without_none(match=rule.match, device=plain_weights(rule.weights),
-                                            link=plain_weights(rule.links), battery=rule.battery_j)
-                               for rule in devices.rules])
+                        population=devices.population, seed=devices.seed,
+                        nodes=rules or None)
 
 
 def unknown_to(devices: Devices, names: Iterable[str]) -> list[str]:

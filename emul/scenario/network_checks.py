@@ -22,10 +22,10 @@ from emul.network.models.churn import read_availability
 from emul.network.models.contacts import ContactSpec
 from emul.network.network import LinksError
 from emul.scenario.churn import Availability, Churn
-from emul.scenario.devices import Devices, equipment, unknown_devices, unknown_links, unknown_to
+from emul.scenario.devices import WATTS, Devices, equipment, unknown_devices, unknown_links, unknown_to
 from emul.scenario.faults import Slow
 from emul.scenario.groups import ClientGroup, short_of
-from emul.scenario.running import NetworkUse, read_trace
+from emul.scenario.running import ComputeTime, NetworkUse, read_trace
 from emul.scenario.sections import SoundParts
 from emul.scenario.topology import key_of_file
 from emul.scenario.wording import MISSING, Finding, Path, Verdicts, nearest, shown
@@ -41,7 +41,7 @@ def check_network(parts: SoundParts, tree: PlainMapping,
     # What names a device or a class of links that no table has is left out of what follows, which looks names up in
     # these tables and takes them for found.
     devices = parts.get("devices")
-    if devices is not None and (unsound := [*_devices(devices), *_link_classes(devices)]):
+    if devices is not None and (unsound := [*_devices(devices, parts.get("compute")), *_link_classes(devices)]):
         checked.found += unsound
         parts = {key: value for key, value in parts.items() if key != "devices"}
     groups, unsound = sound_groups(parts.get("groups", ()), parts.get("devices"))
@@ -95,13 +95,34 @@ def _record(use: NetworkUse) -> Iterator[Finding]:
 
 # --- devices --------------------------------------------------------------------------------------------------------
 
-def _devices(devices: Devices) -> Iterator[Finding]:
-    """The table of devices, and what names them."""
+def _devices(devices: Devices, compute: ComputeTime | None) -> Iterator[Finding]:
+    """The table of devices, what names them, and what is asked of them that the table does not say."""
     try:
-        for i, name, expected in unknown_devices(devices):
+        unknown = unknown_devices(devices)
+        for i, name, expected in unknown:
             yield ("devices", "nodes", i, "device"), shown(name), expected
+        if not unknown:
+            yield from _not_said(devices, compute)
     except ScenarioError as error:
         yield ("devices", "table"), *in_short(error)
+
+
+def _not_said(devices: Devices, compute: ComputeTime | None) -> Iterator[Finding]:
+    known = devices.devices()
+    divided = compute is not None and (compute.mode in ("measured", "profile") or (
+        bool(compute.default_ns) and compute.mode != "model"))
+    for i, rule in enumerate(devices.rules):
+        for name in rule.weights or ():
+            if divided and known[name].speed is None:
+                yield ("devices", "nodes", i, "device"), shown(name), (
+                    "the table says no speed of it, which divides costs: expected compute mode: model, or a table with "
+                    "speeds")
+            if rule.battery_j is not None and (lacking := known[name].lacking(WATTS)):
+                yield ("devices", "nodes", i, "battery"), shown(name), f"the table says no {', '.join(lacking)} of it"
+    if devices.population is not None and not devices.shares():
+        yield ("devices", "population"), devices.population, "no device of the table has a steam_share"
+    elif devices.population is not None and divided and any(known[name].speed is None for name in devices.shares()):
+        yield ("devices", "population"), devices.population, "the table says no speeds: expected compute mode: model"
 
 
 def _link_classes(devices: Devices) -> Iterator[Finding]:

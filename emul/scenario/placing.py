@@ -143,11 +143,14 @@ def _runs(holding: Sequence[int], vertices: Sequence[int]) -> list[list[int]]:
 
 
 def node_speeds(rules: Sequence[NodeSpeed], seed: int, placed: Placed, network: Network,
-                devices: Devices | None = None, groups: Sequence[ClientGroup] = ()) -> list[float]:
+                devices: Devices | None = None, groups: Sequence[ClientGroup] = (), relative: bool = False,
+                ) -> list[float]:
     """Node -> speed: that of its group, else of the last rule that is about it, else of its device, else 1. A fraction
-    is drawn from the topology's nodes, idle or not. devices: those of groups included."""
+    is drawn from the topology's nodes, idle or not. devices: those of groups included. relative: to the time that a
+    model gives a node's device, whose own speed then is no part of it."""
     node_at = {vertex: node for node, vertex in enumerate(placed.vertices)} if rules else {}
-    speeds = [1.0 if device is None else device.speed for device in devices_of(devices, seed, placed)]
+    speeds = [1.0 if device is None or device.speed is None or relative else device.speed
+              for device in devices_of(devices, seed, placed)]
     for rule, chosen in _chosen(rules, seed, network):
         for vertex in chosen:
             if vertex in node_at and rule.speed is not None:

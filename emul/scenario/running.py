@@ -46,7 +46,7 @@ from emul.scenario.wording import MISSING, Finding, nearest
 
 @dataclass(frozen=True)
 class ComputeTime:
-    """The source of virtual compute time: measured, profile, recorded or zero; `file` for profile and recorded.
+    """The source of virtual compute time: measured, profile, model, recorded or zero; `file` for profile and recorded.
 
     trace: a file of what computations took on real devices, which goes before the mode; take: "drawn" by the seed, or
     "in order". device: where models are trained and evaluated, "cpu" or "cuda": the worker's number modulo the GPUs
@@ -71,8 +71,9 @@ Price = Annotated[int, PlainValidator(_default_price, json_schema_input_type=Qua
 
 
 class ComputeSection(Section):
-    # The source of virtual compute time: `measured`, `profile`, `recorded` or `zero`.
-    mode: Annotated[str, one_of("measured", "profile", "recorded", "zero", what="mode")] | None = None
+    # The source of virtual compute time: `measured`, `profile`, `model`, `recorded` or `zero`. `model`: trainings take
+    # what the task's module asks of the device that a node has (`devices`).
+    mode: Annotated[str, one_of("measured", "profile", "model", "recorded", "zero", what="mode")] | None = None
     # The profile, or the run; for `profile` and `recorded` only.
     file: Text | None = None
     # A CSV file of the times that computations took on real devices: `label`, `seconds`, and `node` or `device`. It
@@ -80,8 +81,9 @@ class ComputeSection(Section):
     trace: Text | None = None
     # With `trace`: `drawn` (default) by the seed, or `in order`, beginning anew after the last.
     take: Annotated[str, one_of("drawn", "in order", what="way")] | None = None
-    # The price of a computation that neither the trace nor the profile prices: `zero`, or seconds at speed 1, such as
-    # `5 ms`. Without it, such a computation is an error of `emul check`, which names scheme, role and label.
+    # The price of a computation that neither the trace nor the profile nor the model prices: `zero`, or seconds at
+    # speed 1, such as `5 ms`. Without it, such a computation is an error of `emul check`, which names scheme, role and
+    # label.
     default: Price | None = None
     # `cpu` (default) or `cuda`: where models are trained and evaluated. Workers share the GPUs, each with a context
     # of its own; `emul check --device cuda` tries one out. Results equal those of a CPU within rounding, except for a
@@ -97,7 +99,8 @@ class ComputeSection(Section):
         """Keys that its mode does not use or lacks."""
         if self.trace is None and self.take is not None:
             return [(("take",), self.take, "is used with trace alone")]
-        if self.default is not None and self.mode != "profile" and (self.trace is None or self.mode == "measured"):
+        if self.default is not None and self.mode not in ("profile", "model") and (
+                self.trace is None or self.mode == "measured"):
             return [(("default",), "", "is the price of what a trace or a profile lacks: it is used with mode: "
                      "profile, or with trace and no other mode")]
         if self.memory is not None and self.device != "cpu":
@@ -108,7 +111,7 @@ class ComputeSection(Section):
             return [(("trace",), f'"{self.trace}"', "is not used by mode: recorded, which has every cost")]
         if self.mode in ("profile", "recorded") and self.file is None:
             return [(("file",), MISSING, f"is needed by mode: {self.mode}, the name of a file")]
-        if self.mode in (None, "measured", "zero") and self.file is not None:
+        if self.mode in (None, "measured", "model", "zero") and self.file is not None:
             return [(("file",), f'"{self.file}"', f"is not used by mode: {self.mode or 'zero'}")]
         return []
 

@@ -34,7 +34,7 @@ class Setup(Struct):
     profile: dict[str, list[float]]
     recorded: dict[int, list[int]]
     trains: bool = True                         # no: `training: skip`
-    islands: list[list[float]] = []             # as of `World`: the GPUs that train a declared model
+    islands: list[list[float]] = []             # as of `World`: the rates at which nodes train
     rounds: dict[int, list[tuple[int, int]]] = {}       # as of `World`: of nodes that do not take part in all
     named: bool = False                         # timings name their computations (`Job.same`)
     evaluate_every: int = 1                     # rounds between two evaluations; 0: never
@@ -52,6 +52,7 @@ class Setup(Struct):
     traces: list[dict[str, list[int]]] = []     # label -> what it cost on real devices
     trace_of: list[int] = []                    # node -> which of them; -1: none
     trace_drawn: bool = True                    # by the seed; or in their order
+    updates: list[float] = []                   # node -> seconds of a local update, of mode "model"; 0.0: no data
     cost_default: int | None = None             # ns at speed 1, of what has no other price
     fuse: list[str] = []                        # labels of the computations that are done together
     fuse_clients: int = 1                       # at most so many
@@ -79,7 +80,7 @@ def costs_of(setup: Setup) -> Costs:
 
     return Costs(cast(Mode, setup.cost_mode), setup.scheme, setup.profile, setup.recorded, setup.slowdowns,
                  setup.network_costs, setup.costs_beyond, setup.traces, setup.trace_of,
-                 stream if setup.trace_drawn else None, setup.cost_default)
+                 stream if setup.trace_drawn else None, setup.cost_default, setup.updates)
 
 
 def as_declared(params: type[P], given: dict[str, object]) -> P:

@@ -12,7 +12,16 @@ from emul.base import rows as R
 from emul.base.errors import RunError, ScenarioError
 from emul.preview import explain as preview
 from emul.scenario import load, loads
-from emul.scenario.devices import SHIPPED, SHIPPED_LINKS, DeviceRule, Devices, read_devices, read_links
+from emul.scenario.devices import (
+    BASES,
+    NUMBERS,
+    SHIPPED,
+    SHIPPED_LINKS,
+    DeviceRule,
+    Devices,
+    read_devices,
+    read_links,
+)
 from emul.scenario.running import read_trace
 from emul.testing import run_text
 
@@ -54,8 +63,12 @@ def file(tmp_path: Path, content: str, name: str = "file.csv") -> Path:
 
 def test_the_table_that_comes_along_says_of_each_device_where_its_figures_come_from() -> None:
     found = read_devices(SHIPPED)
-    assert {one.kind for one in found.values()} == {"phone", "board", "laptop", "server"}
-    assert all("synthetic" in one.source or "measured" in one.source for one in found.values())
+    assert {one.kind for one in found.values()} == {"phone", "board", "laptop", "server", "gpu"}
+    for one in found.values():
+        said = {number for number in NUMBERS if getattr(one, number) is not None}
+        assert set(one.origins) == said
+        assert all(origin.basis in BASES and origin.source for origin in one.origins.values())
+    assert found["laptop"].assumed(NUMBERS) == [number for number in NUMBERS if number in found["laptop"].origins]
     assert (found["raspberry_pi_4"].idle_w, found["raspberry_pi_4"].compute_w) == (2.7, 6.4)
 
 
@@ -140,7 +153,12 @@ def test_a_scenario_with_devices_and_a_trace_says_what_it_has_read(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("content", "said"), [
-    ("device,speed\na,1\n", "expected a header with the columns device, kind, speed"),
+    ("device,speed\na,1\n", "expected a header with the columns device, kind or device, kind, quantity, value"),
+    ("device,kind,quantity,value,basis,source\na,b,flops,1,guessed,x\n", "line 2 +basis +\"guessed\" +expected one of"),
+    ("device,kind,quantity,value,basis,source\na,b,flops,1,assumed,\n", "line 2 +basis .* and a source"),
+    ("device,kind,quantity,value,basis,source\na,b,flop,1,assumed,x\n", 'line 2 +quantity .* did you mean "flops"'),
+    ("device,kind,quantity,value,basis,source\na,b,flops,1,assumed,x\na,b,flops,2,assumed,x\n",
+     "line 3 +quantity .* there already"),
     (TABLE + "slow,phone,1,1,1,1,1,1,x\n", r'line 4 +device +"slow" +there already'),
     (TABLE.replace("0.5,100", "0,100"), "line 2 +speed +0 +expected a number above 0"),
     (TABLE.replace("laptop,2", "laptop,-2"), "line 3 +speed .* expected a number, 0 or above")])
