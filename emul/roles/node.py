@@ -401,10 +401,10 @@ class Node:
         `parameters`, (d,) float32, are evaluated off the clock and enter the model digest. `evaluate`: how, in place of
         what the scenario says, {name: number} of a copy of them; then they may be any float32 vector. It is called
         later, so what else it holds must not be changed. Of a node that an attack of the scenario has poisoned nothing
-        is evaluated by `evaluate`.
+        is evaluated by `evaluate`. Raises RoleError for a value that no column of a table holds.
         """
         begin = perf_counter_ns()
-        plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in values.items()}
+        plain = {name: _value(name, value) for name, value in values.items()}
         digest = "" if parameters is None else self._desk.observe(self.id, self.round, parameters, evaluate)
         self._desk.actions.append(Report(self.round, plain, digest))
         self._desk.excused_ns += perf_counter_ns() - begin
@@ -743,6 +743,17 @@ class Node:
 
 def _sender(message: Message) -> int:
     return message.sender
+
+
+def _value(name: str, value: Any) -> float | str | bool | None:
+    """A reported value as Python's own, of one that may be NumPy's or a tensor. Raises RoleError."""
+    if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
+        value = value.item()
+    if value is None or isinstance(value, bool | float | str) or (
+            isinstance(value, int) and -LARGEST <= value <= LARGEST):
+        return value
+    raise RoleError(f"{caller(3)}: report: {name} = {str(value)[:40]}: expected a number below 2^63, a text, a truth "
+                    "value or None")
 
 
 _names: dict[tuple[type[Message], ...], list[str]] = {}         # types without tags -> their names, for waits

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from emul.base import rows as R
 from emul.base.errors import NothingToReceive, RoleError, RoleFailed, TimedOut, TooFewClients, WireError
@@ -722,6 +723,24 @@ def test_reported_numbers_of_numpy_are_plain() -> None:
 
     report = next(a for a in drive(server).actions if type(a) is Report)
     assert [type(v) for v in report.values.values()] == [float, int, type(None), bool]
+
+
+@pytest.mark.parametrize("value", [np.array(0.5), torch.tensor(0.5), np.float64(0.5)])
+def test_a_reported_number_may_be_a_tensor(value: Any) -> None:
+    async def server(node: Node, p: Any) -> None:
+        node.report(a=value, zero=value * 0)
+
+    report = next(a for a in drive(server).actions if type(a) is Report)
+    assert report.values == {"a": 0.5, "zero": 0.0}
+
+
+@pytest.mark.parametrize("value", [[1, 2], {"a": 1}, 2**70, np.zeros(2), 1j])
+def test_what_no_table_holds_is_no_reported_value(value: Any) -> None:
+    async def server(node: Node, p: Any) -> None:
+        node.report(a=value)
+
+    with pytest.raises(RoleFailed, match=rf"RoleError: {HERE}:\d+: report: a = .*: expected a number below 2\^63"):
+        drive(server)
 
 
 def test_a_role_alone_is_driven_only_forwards_and_only_where_it_waits() -> None:
