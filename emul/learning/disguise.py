@@ -374,19 +374,16 @@ class _Follower:
         self._statistics: dict[str, fx.Node] = {}   # these
         self._carried: dict[fx.Node, Carried] = {}
         self._used: set[str] = set()                # layers with weights that the pass has come to
-        self._last = self._output_layer(graph)
+        last = next(n for n in graph.nodes if n.op == "output").args[0]
+        if not isinstance(last, fx.Node) or last.op != "call_module" or not isinstance(self._layer(last), nn.Linear):
+            raise CannotBeDisguised("the model's last layer: expected a linear one, whose outputs are the model's")
+        self._last = last
         _expect_the_same(module, self.module, input_shape)
         for node in list(graph.nodes):
             self._follow(node)
         self.last = f"{self._last.target}.weight"
         graph.lint()
         self.module.recompile()
-
-    def _output_layer(self, graph: fx.Graph) -> fx.Node:
-        node = next(n for n in graph.nodes if n.op == "output").args[0]
-        if not isinstance(node, fx.Node) or node.op != "call_module" or not isinstance(self._layer(node), nn.Linear):
-            raise CannotBeDisguised("the model's last layer: expected a linear one, whose outputs are the model's")
-        return node
 
     def _layer(self, node: fx.Node) -> nn.Module:
         return self.module.get_submodule(str(node.target))

@@ -57,15 +57,6 @@ _SPANS = 10             # of rounds in which others take part
 
 # ---- routes ----
 
-def _pairs(network: Network, first: Sequence[int], second: Sequence[int],
-           seed: int) -> tuple[list[tuple[int, int]], int]:
-    """The pairs to look at, and how many there are."""
-    same = first is second
-    total = len(first) * (len(second) - same)
-    if total > EXACT:
-        first, second = (_sampled(network, nodes, seed) for nodes in (first, second))
-    return [(u, v) for u in first for v in second if u != v], total
-
 
 def _sampled(network: Network, nodes: Sequence[int], seed: int) -> list[int]:
     """Some of many nodes: of each set of rules that nodes meet the first, then any, drawn from the seed."""
@@ -84,7 +75,9 @@ def routes(network: Network, rules: Sequence[LinkRule], size_bytes: int, seed: i
     found = []
     for a, first in network.roles.items():
         for b, second in network.roles.items():
-            pairs, total = _pairs(network, first, second, seed)
+            total = len(first) * (len(second) - (first is second))
+            those = (first, second) if total <= EXACT else [_sampled(network, nodes, seed) for nodes in (first, second)]
+            pairs = [(u, v) for u in those[0] for v in those[1] if u != v]
             if pairs:
                 found.append({"from": a, "to": b, "pairs": total, "looked_at": len(pairs),
                               **_of_pairs(network, outlook, pairs)})

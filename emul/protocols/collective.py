@@ -342,7 +342,11 @@ def legs_of(how: How, n: int, rank: int, size: int) -> list[Leg]:
     if how == "butterfly":
         return _butterfly(n, rank, size)
     parent, children = _tree(n, rank) if how == "tree" else (None, [*range(1, n)]) if rank == 0 else (0, [])
-    return _up_and_down(parent, children, size)
+    # sums come from the smallest subtree first, since it is ready first; the sum goes to the largest first
+    whole = slice(0, size)
+    up = [Leg(source=child, takes=whole, adds=True) for child in reversed(children)]
+    over = [] if parent is None else [Leg(parent, whole), Leg(source=parent, takes=whole)]
+    return [*up, *over, *(Leg(child, whole) for child in children)]
 
 
 def unfit(how: str, n: int) -> str:
@@ -389,11 +393,3 @@ def _tree(n: int, rank: int) -> tuple[int | None, list[int]]:
         else:
             root, count, parent = child, count - count // 2, root
     return parent, children
-
-
-def _up_and_down(parent: int | None, children: Sequence[int], size: int) -> list[Leg]:
-    """Sums come from the smallest subtree first, since it is ready first; the sum goes to the largest first."""
-    whole = slice(0, size)
-    up = [Leg(source=child, takes=whole, adds=True) for child in reversed(children)]
-    over = [] if parent is None else [Leg(parent, whole), Leg(source=parent, takes=whole)]
-    return [*up, *over, *(Leg(child, whole) for child in children)]

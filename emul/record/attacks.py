@@ -84,15 +84,11 @@ def read_attack(directory: Path, label: str) -> Attacked:
     about = read_json(file.with_suffix(".json"))
     if not isinstance(about.get("parameters"), dict) or not isinstance(about.get("attack"), str):
         raise RecordError(f"{file.with_suffix('.json')}: expected an attack and its parameters")
-    return Attacked(label, about, rows, _pictures(file.with_suffix(PICTURES), about.get("pictures", [])))
-
-
-def _pictures(folder: Path, captions: object) -> list[tuple[str, Path]]:
-    """Those that are there still."""
+    captions, drawn = about.get("pictures", []), file.with_suffix(PICTURES)
     if not isinstance(captions, list):
-        raise RecordError(f"{folder.with_suffix('.json')}: pictures: expected a list of captions")
-    found = [(str(caption), folder / f"{number}.png") for number, caption in enumerate(captions, 1)]
-    return [(caption, file) for caption, file in found if file.is_file()]
+        raise RecordError(f"{file.with_suffix('.json')}: pictures: expected a list of captions")
+    pictures = [(str(caption), drawn / f"{number}.png") for number, caption in enumerate(captions, 1)]
+    return Attacked(label, about, rows, [(caption, one) for caption, one in pictures if one.is_file()])
 
 
 # Pictures as PNG by nothing but zlib: a run's directory needs no library of images.

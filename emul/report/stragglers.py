@@ -100,7 +100,10 @@ def work(run: RunData) -> pd.DataFrame:
     decider[list(run.header.get("deciders", range(len(run.names))))] = True
     m, c, end_ns = run.messages, run.computations, busy_until(run)
     sent = np.flatnonzero(decider[m.target] & ~decider[m.source])
-    became = _became(run, sent)
+    fate, became = m.fate[sent], np.full(len(sent), BECAME.index("used"))      # of each of these messages
+    became[m.unread[sent] | (fate == REJECTED)] = BECAME.index("unread")
+    became[(fate == LATE) | (fate == TO_ENDED) | (fate == IN_FLIGHT)] = BECAME.index("late")
+    became[fate == LOST] = BECAME.index("lost")
     mine = np.flatnonzero(~decider[c.node])
     fate = _followed_by(run, sent, became, c.node[mine], end_ns[mine])
     computed = {"node": c.node[mine], "became": fate, "count": 1, "seconds": (end_ns - c.start_ns)[mine] / 1e9,
@@ -112,16 +115,6 @@ def work(run: RunData) -> pd.DataFrame:
     found.insert(1, "name", names[found["node"].to_numpy(np.int64)])
     found.insert(2, "role", roles[found["node"].to_numpy(np.int64)])
     return found.assign(became=np.array(BECAME, dtype=object)[found["became"].to_numpy(np.int64)])
-
-
-def _became(run: RunData, sent: np.ndarray) -> np.ndarray:
-    """Of each of these messages the index into BECAME."""
-    m = run.messages
-    fate, became = m.fate[sent], np.full(len(sent), BECAME.index("used"))
-    became[m.unread[sent] | (fate == REJECTED)] = BECAME.index("unread")
-    became[(fate == LATE) | (fate == TO_ENDED) | (fate == IN_FLIGHT)] = BECAME.index("late")
-    became[fate == LOST] = BECAME.index("lost")
-    return became
 
 
 def _followed_by(run: RunData, sent: np.ndarray, became: np.ndarray, node: np.ndarray,

@@ -79,7 +79,12 @@ def suite_parts(path: Path) -> tuple[str, list[Part]]:
                      if table[metric].notna().any()]),
         _fronts(table, networks, schemes)]
     if said["refused"] or said["failed"]:
-        parts.append(_left_out(said))
+        left_out = [("A scheme that cannot run on a network", pd.DataFrame(said["refused"]))] if said["refused"] else []
+        if said["failed"]:
+            left_out.append(("Runs that failed", pd.DataFrame([
+                {**{key: one.get(key) for key in ("network", "scheme", "seed")},
+                 "error": "".join(str(one.get("error", "")).strip().splitlines()[-1:])} for one in said["failed"]])))
+        parts.append(Part("left-out", "What could not run", tables=left_out))
     results = read_table(path / "results.parquet").to_pandas()[
         ["directory", "accuracy", "rounds", "virtual_s", "bytes", "messages_lost", "real_s", "digest"]]
     runs = pd.DataFrame([{name: entry[name] for name in ("network", "scheme", "seed", "directory")}
@@ -239,14 +244,3 @@ def _as_costs(mine: pd.DataFrame) -> pd.DataFrame:
             # an interval may reach below 0, where no cost is, and no logarithm
             found[f"{name}_{end}"] = mine[f"{metric}_{end}"].fillna(mine[metric]).clip(lower=mine[metric] / 10)
     return found.reset_index(drop=True)
-
-
-def _left_out(said: dict[str, Any]) -> Part:
-    tables = []
-    if said["refused"]:
-        tables.append(("A scheme that cannot run on a network", pd.DataFrame(said["refused"])))
-    if said["failed"]:
-        tables.append(("Runs that failed", pd.DataFrame([
-            {**{key: one.get(key) for key in ("network", "scheme", "seed")},
-             "error": "".join(str(one.get("error", "")).strip().splitlines()[-1:])} for one in said["failed"]])))
-    return Part("left-out", "What could not run", tables=tables)

@@ -9,7 +9,7 @@ import pandas as pd
 from emul.record.tables import read_table
 from emul.report.data import RunData
 from emul.report.drawing import Figure, coloured, in_rows, named, row_axis, whole
-from emul.report.film import KINDS, Span, journeys
+from emul.report.film import KINDS, journeys
 from emul.report.spacetime import spaced, unit_of
 
 _LINKS = 24             # of a plan that are drawn, those with the most bytes
@@ -100,16 +100,14 @@ def shared_links(run: RunData) -> Figure | None:
         mine = good & (link == name)
         there = on == name
         if there.any():
-            found[name] = (_rates(begin[mine], until[mine], size[mine], edges), _rates_of(moved.only(there), edges))
+            own = moved.only(there)
+            start = own.begin.astype(float)
+            found[name] = (_rates(begin[mine], until[mine], size[mine], edges), _rates(
+                start, np.maximum(own.end.astype(float), start + 1), own.columns["wire"].astype(float), edges))
     if not found:
         return None
     most = sorted(found, key=lambda name: (-found[name][0].sum(), name))[:_SHARED]
     return _shared(run, {name: found[name] for name in sorted(most, key=_natural)}, edges, len(found))
-
-
-def _rates_of(moved: Span, edges: np.ndarray) -> np.ndarray:
-    begin, until = moved.begin.astype(float), moved.end.astype(float)
-    return _rates(begin, np.maximum(until, begin + 1), moved.columns["wire"].astype(float), edges)
 
 
 def _rates(begin: np.ndarray, until: np.ndarray, size: np.ndarray, edges: np.ndarray) -> np.ndarray:

@@ -127,20 +127,15 @@ def run_cell(task: CellJob, pool: PoolOnDemand, tell: Tell) -> CellEvent:
         except Exception as e:          # a bug, of a scheme or ours: the other cells are worth having all the same
             error = f"{type(e).__name__}: {e}\n{traceback.format_exc().rstrip()}"
             pool.close()
-        _move(place, cells / task.key, error)
+        made = next(iter(sorted(place.iterdir())), None) if place.is_dir() else None
+        if made is not None:                # it takes the name of the cell; the error, if any, is in it
+            if error is not None:
+                (made / "error.txt").write_text(error + "\n", encoding="utf-8")
+            shutil.rmtree(cells / task.key, ignore_errors=True)
+            made.rename(cells / task.key)
     finally:
         shutil.rmtree(place, ignore_errors=True)
     return CellEvent(task.key, done=True, error=error, warnings=list(warnings))
-
-
-def _move(place: Path, cell: Path, error: str | None) -> None:
-    """The run directory in `place`, if one was made, takes the name `cell`; the error, if any, is in it."""
-    made = next(iter(sorted(place.iterdir())), None) if place.is_dir() else None
-    if made is not None:
-        if error is not None:
-            (made / "error.txt").write_text(error + "\n", encoding="utf-8")
-        shutil.rmtree(cell, ignore_errors=True)
-        made.rename(cell)
 
 
 def run_text(text: str) -> str:

@@ -124,7 +124,8 @@ class Driven:
             decoded = decode(encode(message), {type(message).__name__: type(message)})
             object.__setattr__(decoded, "sender", sender)
             self._inbox.append((sender, decoded))
-        self._look()
+        if self._find_next():
+            self._go(self._events.popleft())
 
     def advance_to(self, seconds: float) -> None:
         """Let virtual time pass: every deadline until then comes, in order."""
@@ -207,10 +208,6 @@ class Driven:
     def _enter(self, number: int) -> Entered:
         self._following = None
         return Entered(self.node.id, self._now, number)
-
-    def _look(self) -> None:
-        if self._find_next():
-            self._go(self._events.popleft())
 
     def _find_next(self) -> bool:
         """Note the event that the inbox makes possible now. False: there is none."""

@@ -25,7 +25,7 @@ from emul.base.errors import Problem, ScenarioError
 from emul.base.extras import MissingExtra
 from emul.base.files import read_limited
 from emul.base.names import matches
-from emul.network.graph.geo import Distance, Point, Positions, great_circle_km
+from emul.network.graph.geo import Distance, Positions, great_circle_km
 from emul.network.graph.topology import TopologyError
 from emul.network.models import orbits, tle
 from emul.network.models.constellations import ConstellationSpec
@@ -350,11 +350,8 @@ def graph_of(spec: ConstellationSpec) -> tuple[nx.Graph, Positions]:
             graph.add_edge(number[source], number[destination], latency_ns=contacts.typical_ns)
     for (u, v), latency in made.ground_ns.items():
         graph.add_edge(u, v, latency_ns=latency)
-    return graph, Positions(tuple([*_below(made.motion), *((one.latitude, one.longitude) for one in made.stations)]))
-
-
-def _below(motion: Motion) -> list[Point]:
-    """The places on the ground, (latitude, longitude) in degrees, below satellites at the beginning."""
-    x, y, z = motion.places(np.arange(motion.count), np.zeros(motion.count)).T
+    # the places on the ground below satellites at the beginning, in degrees
+    x, y, z = made.motion.places(np.arange(made.motion.count), np.zeros(made.motion.count)).T
     latitude, longitude = np.degrees(np.arctan2(z, np.hypot(x, y))), np.degrees(np.arctan2(y, x))
-    return list(zip(latitude.tolist(), longitude.tolist(), strict=True))
+    below = zip(latitude.tolist(), longitude.tolist(), strict=True)
+    return graph, Positions(tuple([*below, *((one.latitude, one.longitude) for one in made.stations)]))

@@ -82,8 +82,12 @@ def _problems(spec: TopologySpec) -> list[Problem]:
     for name, value in sizes.items():
         if name not in (*own, "nodes"):
             wrong(name, value, f'is not used by the generator "{spec.generator}"')
-        elif name in ("radius", "rewire"):
-            _check_share(name, value, wrong)
+        elif name == "radius":
+            if not (is_number(value) and 0 < value <= 1.5):
+                wrong(name, value, "expected a share of the side of the square, above 0, at most 1.5")
+        elif name == "rewire":
+            if not (is_number(value) and 0 <= value <= 1):
+                wrong(name, value, "expected a probability in [0, 1]")
         elif not is_count(value) or value > MOST:
             wrong(name, value, f"expected a whole number in 1..{MOST}")
     ways = [way for way, there in (
@@ -109,25 +113,12 @@ def _problems(spec: TopologySpec) -> list[Problem]:
     if not problems and not 1 <= (n := _vertices(spec)) <= MOST:
         wrong("generator", f"{n} vertices", f"expected at most {MOST}")
     elif not problems:
-        _check_fit(spec, _vertices(spec), wrong)
+        k, m = sizes.get("neighbours", 0), sizes.get("attach", 0)
+        if spec.generator == "watts_strogatz" and (k >= n or k % 2):
+            wrong("neighbours", k, f"expected an even number below the {n} vertices")
+        elif spec.generator == "barabasi_albert" and m >= n:
+            wrong("attach", m, f"expected less than the {n} vertices")
     return problems
-
-
-def _check_share(name: str, value: object, wrong: Wrong) -> None:
-    number = value if is_number(value) else math.nan
-    if name == "radius" and not 0 < number <= 1.5:
-        wrong(name, value, "expected a share of the side of the square, above 0, at most 1.5")
-    elif name == "rewire" and not 0 <= number <= 1:
-        wrong(name, value, "expected a probability in [0, 1]")
-
-
-def _check_fit(spec: TopologySpec, n: int, wrong: Wrong) -> None:
-    k = spec.sizes.get("neighbours", 0)
-    if spec.generator == "watts_strogatz" and (k >= n or k % 2):
-        wrong("neighbours", k, f"expected an even number below the {n} vertices") 
-    m = spec.sizes.get("attach", 0)
-    if spec.generator == "barabasi_albert" and m >= n:
-        wrong("attach", m, f"expected less than the {n} vertices")                
 
 
 # ---- the graphs, in the unit square ----

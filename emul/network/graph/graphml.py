@@ -177,7 +177,11 @@ class _GraphML:
             self._set(default, attribute, kind)
             self._defaults += [(domain, attribute, value) for value in default.values()]
         elif name in ("node", "edge"):
-            self._finish(name)
+            if self._data is not None:
+                for domain, attribute, value in self._defaults:
+                    if domain in (name, "all"):
+                        self._data.setdefault(attribute, value)
+            self._data, self._place = None, ""
 
     def _set(self, data: dict[str, object], attribute: str, kind: str) -> None:
         text = "".join(self._text)
@@ -188,13 +192,6 @@ class _GraphML:
             data[attribute] = _TYPES.get(kind.lower(), plain_value)(text)
         except (ValueError, KeyError):
             self._problem(f"{self._place}, {attribute}", repr(text[:40]), f"expected the type {kind}, as declared")
-
-    def _finish(self, name: str) -> None:
-        if self._data is not None:
-            for domain, attribute, value in self._defaults:
-                if domain in (name, "all"):
-                    self._data.setdefault(attribute, value)
-        self._data, self._place = None, ""
 
     def graph(self) -> nx.Graph:
         graph = new_graph(self.directed)

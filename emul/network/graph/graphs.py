@@ -260,7 +260,11 @@ class _TopologyBuilder:
                     self._silent.add(ends)
                 if length is not None:
                     self._lengths[ends] = length
-        self._note_parallel()
+        if self._parallel:
+            (u, v), lines = next(iter(self._parallel.items()))
+            self._notes.append(f"{self._where}: parallel edges have different values, of which the first counts unless "
+                               f"topology.repeated says another rule: {self._names[u]}->{self._names[v]} ({lines})"
+                               + (f" and {len(self._parallel) - 1} more" if len(self._parallel) > 1 else ""))
         return problems
 
     def _one_of(self, ends: Ends, rows: list[PlainDict], problems: list[Problem]) -> PlainDict:
@@ -289,13 +293,6 @@ class _TopologyBuilder:
                     "direction; of measurements topology.repeated: mean, median or first; of parallel cables "
                     'multigraph 1 in GML, or "multigraph": true in JSON'), both[1][LINE]))
         return found
-
-    def _note_parallel(self) -> None:
-        if self._parallel:
-            (u, v), lines = next(iter(self._parallel.items()))
-            self._notes.append(f"{self._where}: parallel edges have different values, of which the first counts unless "
-                               f"topology.repeated says another rule: {self._names[u]}->{self._names[v]} ({lines})"
-                               + (f" and {len(self._parallel) - 1} more" if len(self._parallel) > 1 else ""))
 
     def _length(self, data: PlainDict, place: str, problems: list[Problem]) -> float | None:
         """Of an edge, in km, where its file states it and somebody wants to know."""

@@ -282,7 +282,12 @@ def generated(spec: TopologySpec) -> Generated:
     star: every client linked with every server, servers with each other. star_mesh: clients with each other, too.
     complete: peers, all linked. One server is "server", several are "server1" ..; "client1" .., "peer1" .. .
     """
-    problems = _generator_problems(spec)
+    wanted = ("peers",) if spec.generator == "complete" else ("clients", "servers")
+    problems = [Problem(f"topology.{name}", repr(value), "expected a whole number, 1 or more", spec.line)
+                for name in wanted if not is_count(value := getattr(spec, name))]
+    if spec.roles:
+        problems.append(Problem("topology.roles", ", ".join(spec.roles), "is for files: a generator has its own roles",
+                                spec.line))
     if problems:
         raise TopologyError("topology", problems)
     if spec.generator == "complete":
@@ -302,16 +307,6 @@ def numbered_servers(count: int) -> list[str]:
 def numbered(role: str, count: int | None) -> list[str]:
     """The role with numbers from 1 on; none where `count` is None."""
     return [f"{role}{i}" for i in range(1, (count or 0) + 1)]
-
-
-def _generator_problems(spec: TopologySpec) -> list[Problem]:
-    wanted = ("peers",) if spec.generator == "complete" else ("clients", "servers")
-    problems = [Problem(f"topology.{name}", repr(value), "expected a whole number, 1 or more", spec.line)
-                for name in wanted if not is_count(value := getattr(spec, name))]
-    if spec.roles:
-        problems.append(Problem("topology.roles", ", ".join(spec.roles), "is for files: a generator has its own roles",
-                                spec.line))
-    return problems
 
 
 def shortened(problems: list[Problem], more: str = "") -> list[Problem]:

@@ -180,7 +180,10 @@ class Fluid:
         if link.follows:
             self._set_bandwidth(now_ns, link, float(link.profile.rate_at(now_ns)))
         if not link.watched:
-            self._watch(now_ns, link)
+            change = link.profile.next_change(now_ns)
+            link.watched = change is not None
+            if change is not None:
+                heappush(self._breaks, (change, link.index))
 
     def _roam(self, now_ns: int, link: SharedLink, medium: SharedMedium) -> None:
         """The link belongs to this medium from now on, with the flows on it."""
@@ -200,13 +203,6 @@ class Fluid:
                 flow.links += (medium,)
             flow.active = _finite(flow.links)
         self._regroup(now_ns, 0.0, flows)
-
-    def _watch(self, now_ns: int, link: SharedLink) -> None:
-        assert link.profile is not None
-        change = link.profile.next_change(now_ns)
-        link.watched = change is not None
-        if change is not None:
-            heappush(self._breaks, (change, link.index))
 
     def _set_bandwidth(self, now_ns: int, link: SharedLink, bandwidth_bps: float | None) -> None:
         before, link.bandwidth_bps = link.bandwidth_bps, bandwidth_bps

@@ -70,7 +70,11 @@ class TiflRule:
         if round_ <= self.p.profile:
             return sorted(clients)
         if not self.tiers:
-            self._cut(clients)
+            # latencies to tiers; if nobody has answered, all clients are one
+            latency = {k: sum(times) / len(times) for k, times in sorted(self.times.items()) if k in self.answered}
+            self.tiers = by_latency(latency or dict.fromkeys(clients, 0.0), self.p.tiers)
+            self.chances = [1 / len(self.tiers)] * len(self.tiers)
+            self.credits = [float("inf") if self.p.credits is None else self.p.credits] * len(self.tiers)
         if self.p.adaptive and round_ % self.p.interval == 0:
             now = [self._accuracy(tier) for tier in self.tiers]
             if self.before and now[self.current] <= self.before[self.current]:
@@ -80,13 +84,6 @@ class TiflRule:
         self.current, = drawn(rng, able, 1, [self.chances[t] for t in able])
         self.credits[self.current] -= 1
         return drawn(rng, self.tiers[self.current], count)
-
-    def _cut(self, clients: Sequence[int]) -> None:
-        """Latencies to tiers; nobody has answered: all clients are one."""
-        latency = {k: sum(times) / len(times) for k, times in sorted(self.times.items()) if k in self.answered}
-        self.tiers = by_latency(latency or dict.fromkeys(clients, 0.0), self.p.tiers)
-        self.chances = [1 / len(self.tiers)] * len(self.tiers)
-        self.credits = [float("inf") if self.p.credits is None else self.p.credits] * len(self.tiers)
 
     def _accuracy(self, tier: Sequence[int]) -> float:
         told = [self.told[k] for k in tier if k in self.told]
