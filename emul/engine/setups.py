@@ -168,7 +168,12 @@ def planned(scenario: Scenario, placed: Placed, plugins: Sequence[str]) -> dict[
     found: dict[int, list[Planned]] = {}
     numbers = placed.numbers() if scenario.attacks else {}
     for number, attack in enumerate(scenario.attacks):
-        plans = _plans(attack, plugins)
+        plans = []
+        for kind, chosen in attack.chosen().items():
+            entry = attacks.known(kind, plugins)[chosen.name]
+            params = build_params(attacks.parameters(entry), chosen.params, f"parameters of the attack {chosen.name}")
+            knows = (attack.knows or attacks.needs(entry)) if kind == "update" else "own"
+            plans.append(Planned(kind, chosen.name, dataclasses.asdict(params), attack.first, attack.last or 0, knows))
         for node in _attackers(scenario.seed, number, attack, placed, numbers):
             found.setdefault(node, []).extend(plans)
     return dict(sorted(found.items()))
@@ -178,16 +183,6 @@ def idle_attackers(scenario: Scenario, placed: Placed) -> list[str]:
     """Those that an attack names and that have no role."""
     idle = set(placed.idle)
     return [name for attack in scenario.attacks for name in attack.nodes if name in idle]
-
-
-def _plans(attack: AttackSpec, plugins: Sequence[str]) -> list[Planned]:
-    plans = []
-    for kind, chosen in attack.chosen().items():
-        entry = attacks.known(kind, plugins)[chosen.name]
-        params = build_params(attacks.parameters(entry), chosen.params, f"parameters of the attack {chosen.name}")
-        knows = (attack.knows or attacks.needs(entry)) if kind == "update" else "own"
-        plans.append(Planned(kind, chosen.name, dataclasses.asdict(params), attack.first, attack.last or 0, knows))
-    return plans
 
 
 def _attackers(seed: int, number: int, attack: AttackSpec, placed: Placed, numbers: Mapping[str, int]) -> Sequence[int]:

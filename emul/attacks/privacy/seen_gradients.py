@@ -220,10 +220,11 @@ def seen_sums(evidence: Evidence, round_: int | None) -> Iterator[SeenGradient]:
         works = [_work(evidence, opening, name, number)
                  for name in sorted(names, key=evidence.shards.__getitem__)]
         after = evidence.model(server, number).vector().astype(np.float64)
-        owner = evidence.params if _gradients(evidence, opening) else evidence.task.solver
-        mean = (works[0].model - after) / float(owner.lr)
-        yield SeenGradient(f"all {len(works)} clients", number, mean, mean,
-                           together(works, _weights(evidence, opening, works)))
+        p, steps = evidence.params, not _gradients(evidence, opening)
+        mean = (works[0].model - after) / float(evidence.task.solver.lr if steps else p.lr)
+        alike = getattr(p, "weights", "samples") == "uniform" if steps else getattr(p, "mean_samples", None) is None
+        weights = np.array([1 if alike else work.task.samples() for work in works], np.float64)
+        yield SeenGradient(f"all {len(works)} clients", number, mean, mean, together(works, weights / weights.sum()))
 
 
 def _gradients(evidence: Evidence, opening: object) -> bool:
@@ -236,15 +237,6 @@ def _work(evidence: Evidence, opening: Any, name: str, round_: int) -> Work:
         return undisguised(evidence, opening, name, round_)
     start = (opening.model if hasattr(opening, "model") else opening.parameters).astype(np.float64)
     return (gradient_taken if _gradients(evidence, opening) else descended)(evidence, start, name, round_)
-
-
-def _weights(evidence: Evidence, opening: object, works: Sequence[Work]) -> np.ndarray:
-    """Of each client in the mean, (K,), of sum 1."""
-    p = evidence.params
-    alike = getattr(p, "mean_samples", None) is None if _gradients(evidence, opening) else (
-        getattr(p, "weights", "samples") == "uniform")
-    found = np.array([1 if alike else work.task.samples() for work in works], np.float64)
-    return found / found.sum()
 
 
 def together(works: Sequence[Work], weights: np.ndarray) -> Work:

@@ -105,11 +105,9 @@ class Fates:
             return self._lost(start, end, round, k, packets)
         if self._packets is None:
             part = 0                                    # one fate for all that is sent in an attempt
-        return uniform_at(stream, attempt << 32 | part) < self._probability(start, packets)
-
-    def _probability(self, start: int, packets: int) -> float:
         outage = self._outage
-        return outage.steps.value_at(start) if isinstance(outage, TracedLoss) else outage.mean_loss(packets)
+        p = outage.steps.value_at(start) if isinstance(outage, TracedLoss) else outage.mean_loss(packets)
+        return uniform_at(stream, attempt << 32 | part) < p
 
     def first(self, stream: int, round: int, k: int, parts: int) -> Sequence[int] | None:
         """The parts, a packet each, whose first attempt is lost; None: ask `lost` for each.
