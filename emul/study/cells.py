@@ -23,7 +23,7 @@ from emul.learning import names
 from emul.record.rundir import JOURNAL
 from emul.registry import schemes
 from emul.scenario import Edit, Given, Scenario, chosen, label_of, named
-from emul.scenario.schemes import LABEL, Entry
+from emul.scenario.schemes import LABEL
 from emul.scenario.source import read
 from emul.scenario.wording import place, shown
 from emul.study import syntax
@@ -72,7 +72,10 @@ def cells(given: Given, grid: Mapping[str, Sequence[object]], seeds: Sequence[in
     for values in combinations(grid):
         edits = [*sets, *(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in values.items())]
         base = scenario.load(given, edits, None if seeds is None else seeds[0], plugins=plugins)
-        entries = _named(base, labels)
+        entries = base.schemes
+        if len(entries) == len(labels):             # else they go by their own
+            entries = [(name, {**_unlabelled(raw), **({} if label == name else {LABEL: label})})
+                       for (name, raw), label in zip(entries, labels, strict=True)]
         picked = [label_of(*entry) for one in only for entry in chosen(entries, one, named(given), "--schemes")]
         wanted = [entry for entry in entries if not only or label_of(*entry) in picked]
         for seed in seeds if seeds is not None else [base.seed]:
@@ -86,14 +89,6 @@ def cells(given: Given, grid: Mapping[str, Sequence[object]], seeds: Sequence[in
         shared = {path: value for path, value in values.items() if all(other[1][path] == value for other in same)}
         made.append(Cell(name, label, seed, shared, one, file, tuple(sets)))
     return made
-
-
-def _named(base: Scenario, labels: Sequence[str]) -> list[Entry]:
-    """The entries, by the labels that they have without the grid; by their own where there are more or fewer."""
-    if len(base.schemes) != len(labels):
-        return base.schemes
-    return [(name, {**_unlabelled(raw), **({} if label == name else {LABEL: label})})
-            for (name, raw), label in zip(base.schemes, labels, strict=True)]
 
 
 def _unlabelled(entry: Mapping[str, object]) -> PlainDict:
