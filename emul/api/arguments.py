@@ -112,7 +112,7 @@ def loaded(given: Given, set: Mapping[str, object], seed: int | None, plugins: N
     """The checked scenario. Raises ScenarioError."""
     own = listed(plugins)
     refresh(own)
-    return scenarios.load(given, edits(set), _plain(seed), plugins=own)
+    return scenarios.load(given, edits(set), seed, plugins=own)
 
 
 def edits(set: Mapping[str, object]) -> list[str]:

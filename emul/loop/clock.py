@@ -576,8 +576,10 @@ def _seconds(value: object, what: str) -> float:
 
 
 def _number(name: str, value: object) -> float | int | bool | str:
-    if isinstance(value, np.generic) or type(value).__name__ == "Tensor":
-        value = value.item()                    # type: ignore[attr-defined]
+    if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:       # of NumPy, or a tensor
+        value = value.item()
+    if name in ("accuracy", "loss") and isinstance(value, str):
+        raise LoopError(f"clock.report({name}={value!r}): expected a number")
     if isinstance(value, bool | int | float | str):
         return value
     raise LoopError(f"clock.report({name}={value!r}): expected a number or text")

@@ -341,6 +341,7 @@ def test_a_network_for_a_loop_is_checked_and_explained_and_cannot_run_alone(
     (lambda clock, now: now.send("client1", takes=float("nan")), "at.takes() = nan: expected seconds"),
     (lambda clock, now: [now.send("client1"), now.send("client1")], "client1 has a block in round 1 already"),
     (lambda clock, now: clock.report(accuracy=[1]), "clock.report(accuracy=[1]): expected a number"),
+    (lambda clock, now: clock.report(accuracy="90%"), "clock.report(accuracy='90%'): expected a number"),
     (lambda clock, now: now.send("client1"), "nobody has gathered its updates"),
     (lambda clock, now: [now.send("client1"), now.gather(), now.send("client2")], "round 1 has gathered"),
 ])
@@ -349,6 +350,19 @@ def test_a_mistake_is_said_in_words(call: Any, said: str, tmp_path: Path) -> Non
     with pytest.raises(LoopError) as e, clock.round() as now:
         call(clock, now)
     assert said in str(e.value)
+
+
+def test_numbers_of_numpy_and_of_torch_are_numbers_and_zero_is_one(tmp_path: Path) -> None:
+    clock = emul.Clock(NETWORK, seed=np.int64(0), out=tmp_path)                                 # type: ignore[arg-type]
+    assert one_round(clock, takes=np.float32(0), first=np.int64(2)) == ["client1", "client2"]
+    clock.report(accuracy=np.array(0.0), loss=torch.tensor(0.5), other=np.float32(0))
+    with clock.round() as now:
+        now.send("client1", down=np.int64(0), up=0, takes=0)
+        assert now.gather(deadline=0) == []
+    clock.report(accuracy=0)
+    run = clock.finish()
+    assert run.scenario.seed == 0
+    assert run.rounds["accuracy"].tolist()[::len(run.rounds) - 1] == [0.0, 0.0]
 
 
 def test_modes_and_peers_say_what_they_want(tmp_path: Path) -> None:

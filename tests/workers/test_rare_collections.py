@@ -90,3 +90,10 @@ def test_an_interrupt_during_a_collection_is_not_lost() -> None:
         gc.collect()
         time.sleep(10)
     assert sys.unraisablehook is before
+
+
+def test_a_collection_while_another_thread_leaves_the_last_block_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collections, "_least", [])
+    before = gc.get_threshold()
+    collections._collected("stop", {"collected": 0})
+    assert gc.get_threshold() == before
