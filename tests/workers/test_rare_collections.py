@@ -92,7 +92,7 @@ def test_an_interrupt_during_a_collection_is_not_lost() -> None:
     assert sys.unraisablehook is before
 
 
-def test_a_collection_while_another_thread_leaves_the_last_block_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_collection_while_a_thread_leaves_the_last_block_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collections, "_least", [])
     before = gc.get_threshold()
     collections._collected("stop", {"collected": 0})
