@@ -7,6 +7,9 @@
 The forger takes part as an honest node would, so that it is asked and answers. The messages of one class that it sends
 are changed on the way out: lengths, signs, order, ids, types, empty, early, late, twice, in floods, not at all. A
 receiver counts a violation and goes on. It must not raise an exception of its own, which would end the run.
+
+All forgeries of a role are made of one honest run. The process forks where a forgery first sends other bytes than the
+honest role does. The fork goes on as the forger, and the process itself waits for it and goes on honestly.
 """
 
 from __future__ import annotations
@@ -14,10 +17,13 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
+import json
 import operator
+import os
+import resource
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +31,8 @@ import numpy as np
 
 from emul import engine
 from emul.base import rows as R
+from emul.base.errors import EmulError
+from emul.message.wire import encode
 from emul.registry import schemes
 from emul.roles import Message, Node
 from emul.scenario import Behaviour, Limits, Scenario, loads
@@ -242,11 +250,96 @@ DELIVERIES = ("other rounds", "flood", "held back until the next")
 BEHAVIOURS = (*SPOILS, *DELIVERIES)
 
 
-class Forger:
-    """A node whose messages of one class are forged on the way out. kind: the class's name, "": every class."""
+LONGEST_S = 120                         # of CPU time of a run, before it counts as one that does not end
 
-    def __init__(self, node: Node, behaviours: tuple[str, ...], kind: str, seen: set[str]):
-        self._node, self._behaviours, self._kind, self._seen = node, behaviours, kind, seen
+
+@dataclass(frozen=True)
+class Forgery:
+    """The messages of one class forged in these ways, one after the other. kind: the class, "": every class."""
+
+    behaviours: tuple[str, ...] = ()
+    kind: str = "no class"
+
+
+def frames(message: Any) -> tuple[Any, ...]:
+    """The bytes of a message; if it cannot be encoded, the reason."""
+    try:
+        encoded = encode(message)
+    except EmulError as e:
+        return (str(e),)
+    return encoded.declared, *map(bytes, encoded.frames())
+
+
+def changes(forgery: Forgery, message: Message) -> bool:
+    """True if this forgery of `message` sends anything else than `message`."""
+    if len(forgery.behaviours) != 1 or forgery.behaviours[0] in DELIVERIES:
+        return True
+    return [frames(bad) for bad in SPOILS[forgery.behaviours[0]](message)] != [frames(message)]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The end of a run with a forgery."""
+
+    error: str = ""                     # the reason why it counts as a mistake
+    cpu_s: float | None = None          # CPU time; None: as that of the honest run, which it is
+
+
+class Branches:
+    """The processes of forgeries, forked from one honest run. ways: the behaviours of each forgery of each class."""
+
+    def __init__(self, ways: Iterable[tuple[str, ...]]):
+        self.forgery: Forgery | None = None             # of this process; None: it is the honest one
+        self.outcomes: dict[Forgery, Outcome] = {}      # of all forgeries of the classes that were sent so far
+        self.own_s = 0.0                                # CPU time of this class in the honest process
+        self._ways = list(ways)
+        self._began = time.process_time()
+        self._pending: dict[str, list[Forgery]] = {}    # class -> forgeries that have not changed anything yet
+        self._answer = -1                               # where a fork writes how it ended
+
+    def at(self, message: Message) -> Forgery | None:
+        """The forgery of this process. An honest one forks here for each forgery that `message` shows first."""
+        if self.forgery is not None:
+            return self.forgery
+        began, kind = time.process_time(), type(message).__name__
+        if kind not in self._pending:
+            self._pending[kind] = [Forgery(behaviours, kind) for behaviours in self._ways]
+            self.outcomes.update((forgery, Outcome()) for forgery in self._pending[kind])
+        for forgery in [one for one in self._pending[kind] if changes(one, message)]:
+            self._pending[kind].remove(forgery)
+            if self._fork(forgery, began - self._began - self.own_s):
+                return forgery
+        self.own_s += time.process_time() - began
+        return None
+
+    def _fork(self, forgery: Forgery, before_s: float) -> bool:
+        """True in the fork; in the process itself, once the fork has ended, False. before_s: CPU time until here."""
+        answer, self._answer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            resource.setrlimit(resource.RLIMIT_CPU, (LONGEST_S, LONGEST_S))
+            self.forgery = forgery
+            return True
+        os.close(self._answer)
+        with open(answer) as file:
+            text = file.read()
+        _, status = os.waitpid(child, 0)
+        error, cpu_s = json.loads(text) if text else (
+            f"its process ended with {os.waitstatus_to_exitcode(status)}, after at most {LONGEST_S} s of CPU", 0.0)
+        self.outcomes[forgery] = Outcome(error, before_s + cpu_s)
+        return False
+
+    def end(self, error: str) -> None:
+        """Of a fork: tell how it ended, and end it."""
+        os.write(self._answer, json.dumps([error, time.process_time()]).encode())
+        os._exit(0)
+
+
+class Forger:
+    """A node some of whose messages are forged on the way out. forgery: of a message, if this one may be forged."""
+
+    def __init__(self, node: Node, forgery: Callable[[Message], Forgery | None]):
+        self._node, self._forgery = node, forgery
         self._floods = 4                        # of its messages are sent so often, then each is sent once
         self._held: tuple[list[int], Message] | None = None
 
@@ -258,13 +351,13 @@ class Forger:
 
     def broadcast(self, targets: Iterable[int], message: Message) -> None:
         to = list(targets)
-        self._seen.add(type(message).__name__)
-        if self._kind not in ("", type(message).__name__):
+        forgery = self._forgery(message)
+        if forgery is None or forgery.kind not in ("", type(message).__name__):
             self._node.broadcast(to, message)
             return
-        for behaviour in self._behaviours:
+        for behaviour in forgery.behaviours:
             self._forge(behaviour, to, message)
-        if len(self._behaviours) != 1:          # after all forgeries the sound one, so that the protocol goes on
+        if len(forgery.behaviours) != 1:        # after all forgeries the sound one, so that the protocol goes on
             self._node.broadcast(to, message)
 
     def _forge(self, behaviour: str, to: list[int], message: Message) -> None:
@@ -300,16 +393,21 @@ def example(case: str) -> Scenario:
 
 
 def forged(case: str, role: str, behaviours: tuple[str, ...], kind: str = "",
-           limits: Limits = Limits(max_unread=50)) -> tuple[Ran, str, set[str]]:     # noqa: B008
-    """The scheme's example with its last node of a role as a forger; that node's name; classes of messages it sent.
+           limits: Limits = Limits(max_unread=50)) -> tuple[Ran, str]:     # noqa: B008
+    """The scheme's example with its last node of a role as a forger, and that node's name.
 
     Raises what ends the run; AssertionError: an invariant is violated.
     """
+    return run(case, role, lambda message: Forgery(behaviours, kind), limits)
+
+
+def run(case: str, role: str, forgery: Callable[[Message], Forgery | None], limits: Limits) -> tuple[Ran, str]:
+    """As `forged`; `forgery` says how each message is forged."""
     name = case.partition(", ")[0]
-    honest, seen = schemes.find(name), set[str]()
+    honest = schemes.find(name)
 
     async def bad(node: Node, p: Any) -> None:
-        await honest.roles[role](Forger(node, behaviours, kind, seen), p)   # type: ignore[arg-type]
+        await honest.roles[role](Forger(node, forgery), p)      # type: ignore[arg-type]
 
     scenario = example(case)
     with schemes.lend(name, dataclasses.replace(honest, behaviours={role: {"hostile": bad}})):
@@ -318,7 +416,7 @@ def forged(case: str, role: str, behaviours: tuple[str, ...], kind: str = "",
         scenario = dataclasses.replace(scenario, limits=limits, faults=[*scenario.faults, Behaviour(who, "hostile")])
         world = run_wiring(engine.wire(scenario, name, dict(scenario.schemes[0][1]), 1), Twin())
     assert not world.invariants.violations, world.invariants.text()
-    return world, who, seen
+    return world, who
 
 
 def blamed(world: Ran, who: str) -> dict[str, set[str]]:
@@ -341,30 +439,41 @@ class Case:
     error: str                          # the reason why the run ended, "" if it did not
     cpu_s: float
     honest_s: float                     # CPU time of the run without a forger
+    forged: bool                        # False: the behaviour changed no message, such as an array where there is none
 
 
 def hunt(names: Iterable[str], together: bool) -> Iterator[Case]:
     """All cases of these schemes, one after the other. together: all behaviours one after the other in one run."""
     for name in names:
         for role in schemes.find(name.partition(", ")[0]).roles:
-            began = time.process_time()
-            try:
-                _, _, seen = forged(name, role, (), "no such class")
-            except (KeyError, IndexError):      # the example has no node of this role
-                continue
-            honest_s = time.process_time() - began
-            for kind in sorted(seen):
-                for behaviours in ([BEHAVIOURS] if together else [(one,) for one in BEHAVIOURS]):
-                    began, error = time.process_time(), ""
-                    try:
-                        world, who, _ = forged(name, role, behaviours, kind)
-                        others = sorted(blamed(world, who).keys() - {who})
-                        if others and role in ("client", "peer"):       # who trusts a server sends what it says
-                            error = f"{', '.join(others)} blamed for what {who} sent"
-                    except Exception as e:
-                        error = f"{type(e).__name__}: {' '.join(str(e).split())[-300:]}"
-                    yield Case(name, role, kind, "all" if together else behaviours[0], error,
-                               time.process_time() - began, honest_s)
+            yield from of_role(name, role, [BEHAVIOURS] if together else [(one,) for one in BEHAVIOURS])
+
+
+def of_role(name: str, role: str, ways: Sequence[tuple[str, ...]]) -> list[Case]:
+    """The cases of a role; [] if the example has no node of it. Raises what ends the honest run."""
+    scenario = example(name)
+    if not engine.wire(scenario, *scenario.schemes[0], 1).setups[0].roles.get(role):
+        return []
+    began, branches, error = time.process_time(), Branches(ways), "its process ended"
+    try:
+        world, who = run(name, role, branches.at, Limits(max_unread=50))
+        others = sorted(blamed(world, who).keys() - {who})
+        error = ""
+        if others and role in ("client", "peer"):       # who trusts a server sends what it says
+            error = f"{', '.join(others)} blamed for what {who} sent"
+    except Exception as e:
+        if branches.forgery is None:
+            raise
+        error = f"{type(e).__name__}: {' '.join(str(e).split())[-300:]}"
+    finally:
+        if branches.forgery is not None:
+            branches.end(error)
+    honest_s = time.process_time() - began - branches.own_s
+    if error:
+        raise AssertionError(f"{name}, {role}, without a forgery: {error}")
+    return [Case(name, role, forgery.kind, "all" if len(forgery.behaviours) > 1 else forgery.behaviours[0], one.error,
+                 honest_s if one.cpu_s is None else one.cpu_s, honest_s, one.cpu_s is not None)
+            for forgery, one in branches.outcomes.items()]
 
 
 def main() -> None:
@@ -372,20 +481,23 @@ def main() -> None:
     parser.add_argument("--together", action="store_true", help="all behaviours one after the other in one run")
     parser.add_argument("--only", default="", help="cases, with semicolons")
     arguments = parser.parse_args()
-    ended = count = 0
+    ended = count = unchanged = 0
     slowest: Case | None = None
-    only = [one.strip() for one in arguments.only.split(";")] if arguments.only else cases()
-    for case in hunt(only, arguments.together):
-        count += 1
-        where = f"{case.scheme}, {case.role}, {case.kind}, {case.behaviour}"
-        if case.error:
-            ended += 1
-            print(f"{where}: {case.error}", flush=True)
-        elif case.cpu_s > 10 * case.honest_s + 1:
-            print(f"{where}: {case.cpu_s:.2f} s of CPU in place of {case.honest_s:.2f}", flush=True)
-        if slowest is None or case.cpu_s / case.honest_s > slowest.cpu_s / slowest.honest_s:
-            slowest = case
-    print(f"{count} runs, {ended} ended by a forger")
+    for name in [one.strip() for one in arguments.only.split(";")] if arguments.only else cases():
+        found = list(hunt([name], arguments.together))
+        for case in found:
+            where = f"{case.scheme}, {case.role}, {case.kind}, {case.behaviour}"
+            if case.error:
+                print(f"{where}: {case.error}", flush=True)
+            elif case.cpu_s > 10 * case.honest_s + 1:
+                print(f"{where}: {case.cpu_s:.2f} s of CPU in place of {case.honest_s:.2f}", flush=True)
+            if slowest is None or case.cpu_s / case.honest_s > slowest.cpu_s / slowest.honest_s:
+                slowest = case
+        count += len(found)
+        unchanged += sum(not case.forged for case in found)
+        ended += sum(bool(case.error) for case in found)
+        print(f"{name}: {len(found)} runs", flush=True)
+    print(f"{count} runs, {ended} ended by a forger; in {unchanged} the behaviour changed nothing of the messages")
     if slowest:
         print(f"slowest: {slowest.cpu_s:.2f} s of CPU in place of {slowest.honest_s:.2f}: {slowest.scheme}, "
               f"{slowest.role}, {slowest.kind}, {slowest.behaviour}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,11 @@ import pytest
 from benchmarks import forger
 from emul import engine
 from emul.base import rows as R
+from emul.base.errors import RoleFailed
 from emul.registry import schemes
-from emul.roles import Message
+from emul.roles import Message, Node, Scheme
 from emul.scenario import Limits
-from emul.testing.world import run_wiring
+from emul.testing.world import NoParams, run_wiring
 from emul.workers.twin import Twin
 
 FAST = ("fedavg", "secagg")
@@ -27,7 +29,7 @@ def learner(name: str) -> str:
 
 @pytest.mark.parametrize(("name", "role"), [*((name, learner(name)) for name in schemes.known()), ("fedrfq", "server")])
 def test_a_scheme_survives_one_that_sends_all_kinds_of_wrong_messages(name: str, role: str) -> None:
-    world, who, _ = forger.forged(name, role, forger.BEHAVIOURS)
+    world, who = forger.forged(name, role, forger.BEHAVIOURS)
     found = forger.blamed(world, who)
     assert found.keys() <= {who}, "nobody else is blamed"
     if name != "local":
@@ -40,6 +42,60 @@ def test_a_scheme_survives_one_that_sends_all_kinds_of_wrong_messages(name: str,
     *(pytest.param(case, False, marks=pytest.mark.release) for case in forger.cases())])
 def test_no_message_of_any_role_ends_a_run_when_it_is_forged(case: str, together: bool) -> None:
     assert [one for one in forger.hunt([case], together) if one.error] == []
+
+
+@dataclass(frozen=True)
+class Number(Message):
+    value: int
+
+
+async def trusting(node: Node, p: NoParams) -> None:
+    async for round_ in node.rounds():
+        with round_:
+            node.broadcast(node.clients, Number(1))
+            got = await node.gather(Number, node.clients)
+            if any(number.value < 0 for number in got.values()):
+                raise LookupError("a bug that a peer brings about")
+            node.report(answers=len(got))
+
+
+async def counting(node: Node, p: NoParams) -> None:
+    async for round_ in node.rounds(of=node.server):
+        with round_:
+            await node.recv(Number, node.server)
+            node.send(node.server, Number(2))
+
+
+PLANTED = Scheme(name="planted", params=NoParams, roles={"server": trusting, "client": counting}, messages=(Number,),
+                 example="""
+emul: 1
+name: planted
+seed: 1
+task: {data: {set: digits}, partition: iid, model: logistic, solver: {sgd: {lr: 0.1, steps: 1, batch: 8}}}
+topology: {generator: star, clients: 2}
+links: [{match: "*", latency: 1 ms}]
+compute: {mode: zero}
+schemes: [planted]
+stop: {rounds: 2}
+""")
+
+
+def test_the_forks_of_one_honest_run_end_as_runs_of_their_own_and_find_a_receiver_that_fails() -> None:
+    with schemes.lend("planted", PLANTED):
+        found = {case.behaviour: case for case in forger.hunt(["planted"], together=False) if case.role == "client"}
+        assert found.keys() == set(forger.BEHAVIOURS)
+        ended = {name for name, case in found.items() if case.error}
+        assert ended == {"zeros", "negative ids"}
+        for name in ended:
+            assert found[name].error.endswith("LookupError: a bug that a peer brings about")
+            with pytest.raises(RoleFailed, match="a bug that a peer brings about"):
+                forger.forged("planted", "client", (name,), "Number")
+        honest = forger.forged("planted", "client", (), "Number")[0].digest
+        unlike = {name for name in found.keys() - ended
+                  if forger.forged("planted", "client", (name,), "Number")[0].digest != honest}
+        assert unlike <= {name for name, case in found.items() if case.forged}
+        assert "NaN" not in unlike
+        assert "not at all" in unlike
 
 
 def huge(message: Message) -> Iterable[Message]:
@@ -60,7 +116,7 @@ def huge(message: Message) -> Iterable[Message]:
 @pytest.mark.parametrize("name", schemes.known())
 def test_a_scheme_survives_100_MB(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(forger.SPOILS, "100 MB", huge)
-    world, who, _ = forger.forged(name, learner(name), ("100 MB",), limits=Limits())
+    world, who = forger.forged(name, learner(name), ("100 MB",), limits=Limits())
     assert forger.blamed(world, who).keys() <= {who}
 
 
@@ -88,5 +144,5 @@ def test_a_client_trains_once_for_a_model_that_a_server_sends_in_floods(name: st
 
 
 def test_an_empty_alignment_is_a_violation() -> None:
-    world, _, _ = forger.forged("vertical", "server", ("empty",), "Aligned")
+    world, _ = forger.forged("vertical", "server", ("empty",), "Aligned")
     assert {row[4] for row in world.rows if row[0] == R.REJECT} == {"positions: no sample in common"}
