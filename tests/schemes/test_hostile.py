@@ -80,7 +80,10 @@ stop: {rounds: 2}
 """)
 
 
-def test_the_forks_of_one_honest_run_end_as_runs_of_their_own_and_find_a_receiver_that_fails() -> None:
+@pytest.mark.parametrize("forks_from_s", [0.0, 1e9])
+def test_the_forks_of_one_honest_run_end_as_runs_of_their_own_and_find_a_receiver_that_fails(
+        monkeypatch: pytest.MonkeyPatch, forks_from_s: float) -> None:
+    monkeypatch.setattr(forger, "FORKS_FROM_S", forks_from_s)
     with schemes.lend("planted", PLANTED):
         found = {case.behaviour: case for case in forger.hunt(["planted"], together=False) if case.role == "client"}
         assert found.keys() == set(forger.BEHAVIOURS)
