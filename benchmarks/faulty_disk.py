@@ -11,6 +11,11 @@ write takes half of its bytes, or the process is killed there, with what it had 
 - no file stands half-written under its final name: everything that has a summary or a seal is read whole;
 - a run goes on with `emul resume` to the digest of the run that met no failure.
 
+Some points would only repeat others, and are left out: a short write where nothing is written, a disk that is full
+where nothing takes space (the next operation that does is the same point), a process killed after a sync or a map,
+which leave the files as they were. Where two points leave the same files, `emul resume` goes on from them once: a
+file under a temporary name counts as its name, since nobody reads it.
+
 The failing disk is a library that is loaded before libc (`faulty_disk.c`), so Arrow and safetensors meet it, too.
 One process imports emul and forks for each point, so that a point costs the command alone.
 """
@@ -20,10 +25,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
-import importlib
+import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -47,6 +53,7 @@ record: {models: 2}
 schemes: [fedavg]
 stop: {rounds: 4}
 """
+UNLIKE = r"timings\.parquet$|command\.json$|[^/]+\.segment$"      # real times, and what is drawn for a run
 RUN = ("run", "small.yaml", "--quiet", "--workers", "0", "--out", "runs")
 
 
@@ -83,16 +90,17 @@ class Disk:
         self.home = home
         self._library = ctypes.CDLL(None)               # what was loaded before libc
         self._library.faulty_count.restype = ctypes.c_long
+        self._library.faulty_letters.restype = ctypes.c_char_p
 
-    def run(self, command: tuple[str, ...], folder: Path, at: int = 0, kind: str = "full") -> tuple[int, str, int]:
-        """(exit code, or minus the signal; stderr; operations counted) of `emul COMMAND` in `folder`."""
-        said, counted = self.home / "stderr", self.home / "count"
-        counted.write_text("0")
+    def run(self, command: tuple[str, ...], folder: Path, at: int = 0, kind: str = "full") -> tuple[int, str, str]:
+        """(exit code, or minus the signal; stderr; a letter for each operation) of `emul COMMAND` in `folder`."""
+        said, counted = self.home / "stderr", self.home / "operations"
+        counted.write_text("")
         child = os.fork()
         if child == 0:
             self._child(command, folder, at, kind, said, counted)
         _, status = os.waitpid(child, 0)
-        return os.waitstatus_to_exitcode(status), said.read_text(errors="replace"), int(counted.read_text())
+        return os.waitstatus_to_exitcode(status), said.read_text(errors="replace"), counted.read_text()
 
     def _child(self, command: tuple[str, ...], folder: Path, at: int, kind: str, said: Path, counted: Path) -> None:
         code = 1
@@ -113,17 +121,35 @@ class Disk:
             traceback.print_exc()
         finally:
             sys.stderr.flush()
-            operations = self._library.faulty_count()
+            operations = self._library.faulty_letters()[:self._library.faulty_count()]
             self._library.faulty_arm(b"", 0, 0)
-            counted.write_text(str(operations))
-            (self.home / "modules").write_text("\n".join(sys.modules))
+            counted.write_bytes(operations)
             os._exit(code)
 
-    def warm(self) -> None:
-        """Import here what the last fork has imported: later ones begin with it, and a point costs a third."""
-        for name in (self.home / "modules").read_text().split("\n"):
-            with contextlib.suppress(Exception):
-                importlib.import_module(name)
+    def warm(self, command: tuple[str, ...], folder: Path) -> None:
+        """Do the command in this process: later forks begin with what it has imported and keeps."""
+        from emul import cli
+
+        before = sys.argv, os.getcwd()
+        os.chdir(folder)
+        sys.argv = ["emul", *command]
+        try:
+            with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+                cli.main()
+        except SystemExit as end:
+            if end.code:
+                raise RuntimeError(f"emul {' '.join(command)}: {end.code}") from None
+        finally:
+            sys.argv = before[0]
+            os.chdir(before[1])
+
+
+def points_of(operations: str, kind: str) -> list[int]:
+    """The operations, from 1 on, at which a failure of this kind is another one than at the operations before."""
+    if kind in ("short", "full"):
+        return [at for at, letter in enumerate(operations, 1) if letter in ("w" if kind == "short" else "wdc")]
+    same = "sm" if kind == "killed" else ""
+    return [at for at, before in enumerate(f" {operations[:-1]}", 1) if before not in same]
 
 
 def whole(folder: Path) -> list[str]:
@@ -155,6 +181,19 @@ def whole(folder: Path) -> list[str]:
             except Exception as error:
                 wrong.append(str(error))
     return wrong
+
+
+def state(folder: Path) -> tuple[tuple[str, bytes], ...]:
+    """What stands below `folder`: a digest of each file, the size of one that no two runs have alike, and the names of
+    folders and temporary files, without the numbers of processes."""
+    found = []
+    for path in folder.rglob("*"):
+        name = re.sub(r"\.\d+\.tmp", ".tmp", str(path.relative_to(folder)))
+        content = b"" if path.is_dir() or ".tmp" in name else path.read_bytes()
+        if content and (unlike := re.search(UNLIKE, name)):
+            name, content = name[:unlike.start()], b"%d bytes" % len(content)
+        found.append((name, hashlib.sha256(content).digest()))
+    return tuple(sorted(found))
 
 
 def mistakes(case: Case, kind: str, code: int, said: str, folder: Path) -> list[str]:
@@ -217,27 +256,32 @@ def hunt(home: Path, sample: int, seed: int, names: tuple[str, ...] = (),
         if names and case.name not in names:
             continue
         begin(disk, case, home / "template")
-        sound = home / "sound"
-        shutil.copytree(home / "template", sound)
-        code, said, count = disk.run(case.command, sound)
-        disk.warm()
+        sound, here = home / "sound", home / "here"
+        for folder in (here, sound):
+            shutil.copytree(home / "template", folder)
+        disk.warm(case.command, here)
+        code, said, operations = disk.run(case.command, sound)
         if code:
             raise RuntimeError(f"{case.name} on a sound disk: {code}: {said}")
-        expected = digests(sound)
+        expected, sound_states = digests(sound), set[tuple[tuple[str, bytes], ...]]()
         for kind in KINDS:
-            every = range(1, count + 1)
-            for at in every if not sample else sorted(draw.sample(every, min(sample, count))):
+            every = points_of(operations, kind)
+            for at in every if not sample else sorted(draw.sample(every, min(sample, len(every)))):
                 folder = home / "there"
                 shutil.copytree(home / "template", folder)
                 code, said, _ = disk.run(case.command, folder, at, kind)
-                found = mistakes(case, kind, code, said, folder) or gone_on_with(disk, case, folder, expected)
+                found, left = mistakes(case, kind, code, said, folder), state(folder)
+                if not found and left not in sound_states:
+                    found = gone_on_with(disk, case, folder, expected)
+                    sound_states |= set() if found else {left}
                 points[case.name] += 1
-                wrong += (lines := [f"{case.name}, operation {at} of {count} {kind}: {text}" for text in found])
+                place = f"{case.name}, operation {at} of {len(operations)} {kind}"
+                wrong += (lines := [f"{place}: {text}" for text in found])
                 for line in lines:
                     each(line)
                 shutil.rmtree(folder)
-        shutil.rmtree(home / "template")
-        shutil.rmtree(sound)
+        for folder in (home / "template", here, sound):
+            shutil.rmtree(folder)
     return points, wrong
 
 
