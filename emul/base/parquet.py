@@ -1,4 +1,5 @@
-"""The one reader of tables in Parquet files, of which nothing is trusted: any may be a stranger's, or be damaged."""
+"""The one reader of tables in Parquet files, of which nothing is trusted: any may be a stranger's, or be damaged. And
+their writer."""
 
 from __future__ import annotations
 
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
 
 _CELLS = 2 ** 27                    # of a table that is read, and for each byte of its file this many more: zstd makes
 _CELLS_A_BYTE = 64                  # 3 MB of 10^9 equal values, which take 8 GB of memory
+
+
+_BUFFER_BYTES = 2 ** 20
 
 
 class ParquetError(EmulError):
@@ -51,6 +55,17 @@ def read_parquet(file: Path, types: Mapping[str, str], columns: Sequence[str] | 
         if wrong := _wrong(found[name], types.get(name, "")):
             raise ParquetError(f"column {name}: {wrong}")
     return found
+
+
+def write_parquet(file: Path, table: pa.Table) -> None:
+    """Write a table, compressed by zstd. Raises OSError."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    # Arrow writes each part of a column by itself. A run of four rounds would write its tables in 300 pieces, most of
+    # them of some bytes; with a buffer it writes each small table once.
+    with pa.output_stream(str(file), compression=None, buffer_size=_BUFFER_BYTES) as out:
+        pq.write_table(table, out, compression="zstd")
 
 
 def _wrong(column: pa.ChunkedArray, said: str) -> str:

@@ -22,6 +22,7 @@ import numpy as np
 
 from emul.base import rows
 from emul.base.files import write_atomically
+from emul.base.parquet import write_parquet
 from emul.base.plain import PlainDict
 from emul.record.columns import Table
 from emul.record.tables import ENERGY, Derived
@@ -134,10 +135,8 @@ def energy_table(columns: Mapping[str, Sequence[object]]) -> pa.Table:
 
 def write_energy(folder: Path, columns: Mapping[str, Sequence[object]]) -> None:
     """Write the table into the run directory, under a temporary name first."""
-    import pyarrow.parquet as pq
-
     with write_atomically(folder / ENERGY) as path:
-        pq.write_table(energy_table(columns), path, compression="zstd")
+        write_parquet(path, energy_table(columns))
 
 
 def _compute_ns(run: Derived, n: int, end: int) -> np.ndarray:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from emul.base.files import write_atomically
+from emul.base.parquet import write_parquet
 from emul.base.plain import PlainDict
 
 if TYPE_CHECKING:           # who reads a run's tables needs no network
@@ -118,8 +119,7 @@ def _write_rows(file: Path, names: Sequence[str], kinds: Sequence[str], found: S
 
 def _write(file: Path, columns: Mapping[str, object]) -> None:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     # under a temporary name first: a run that is cut off here leaves no half a table
     with write_atomically(file) as path:
-        pq.write_table(pa.table(columns), path, compression="zstd")
+        write_parquet(path, pa.table(columns))

@@ -22,7 +22,7 @@ import numpy as np
 
 from emul.base import rows
 from emul.base.files import write_atomically
-from emul.base.parquet import ParquetError, read_parquet
+from emul.base.parquet import ParquetError, read_parquet, write_parquet
 from emul.base.plain import PlainDict, PlainMapping
 from emul.record.columns import Computations, KeyIndex, Messages, Table, columns, copy_keys
 from emul.record.journal import RecordError, read
@@ -546,11 +546,9 @@ def tables_of(run: Derived, timed: Timed = (), drawn: Iterable[LinkRow] = ()) ->
 
 def write_tables(folder: Path, run: Derived, timed: Timed = (), drawn: Iterable[LinkRow] = ()) -> None:
     """Write the tables into the run directory, each under a temporary name first. `drawn`: rows of the links."""
-    import pyarrow.parquet as pq
-
     for name, table in tables_of(run, timed, drawn):
         with write_atomically(folder / f"{name}.parquet") as path:
-            pq.write_table(table, path, compression="zstd")
+            write_parquet(path, table)
 
 
 def read_table(file: Path, columns: Sequence[str] | None = None, optional: Collection[str] = (),

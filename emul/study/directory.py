@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from emul.base.errors import InputError
 from emul.base.files import write_atomically
+from emul.base.parquet import write_parquet
 from emul.base.plain import PlainDict
 from emul.record.journal import RecordError
 from emul.record.load import RunTables, load_run
@@ -115,8 +116,10 @@ def read_study(path: Path) -> dict[str, object]:
 
 def write_table(path: Path, name: str, frame: pd.DataFrame) -> None:
     """`<name>.parquet` and `<name>.csv`, each whole or not at all."""
+    import pyarrow as pa
+
     with write_atomically(path / f"{name}.parquet") as temporary:
-        frame.to_parquet(temporary, index=False, compression="zstd")
+        write_parquet(temporary, pa.Table.from_pandas(frame, preserve_index=False))
     with write_atomically(path / f"{name}.csv") as temporary:
         frame.to_csv(temporary, index=False)
 
