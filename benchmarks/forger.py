@@ -23,6 +23,7 @@ import operator
 import os
 import resource
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -295,6 +296,7 @@ class Branches:
         self.forgery: Forgery | None = None             # of this process; None: it is the honest one
         self.outcomes: dict[Forgery, Outcome] = {}      # of all forgeries of the classes that were sent so far
         self.changed: list[Forgery] = []                # those that change anything
+        self.threads = 1                                # the most that this process has had
         self._forks = forks
         self.own_s = 0.0                                # CPU time of this class in the honest process
         self._ways = list(ways)
@@ -307,6 +309,7 @@ class Branches:
         if self.forgery is not None:
             return self.forgery
         began, kind = time.process_time(), type(message).__name__
+        self.threads = max(self.threads, threading.active_count())
         if kind not in self._pending:
             self._pending[kind] = [Forgery(behaviours, kind) for behaviours in self._ways]
             self.outcomes.update((forgery, Outcome()) for forgery in self._pending[kind])
@@ -465,7 +468,7 @@ def of_role(name: str, role: str, ways: Sequence[tuple[str, ...]]) -> list[Case]
     if error:
         raise AssertionError(f"{name}, {role}, without a forgery: {error}")
     honest_s, outcomes = time.process_time() - began - survey.own_s, survey.outcomes
-    if honest_s < FORKS_FROM_S:
+    if honest_s < FORKS_FROM_S or survey.threads > 1:       # a fork lacks the other threads, as those of a Flower app
         for forgery in survey.changed:
             began = time.process_time()
             error = ended(name, role, functools.partial(_always, forgery))
