@@ -4,6 +4,7 @@ import copy
 import io
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -160,12 +161,37 @@ def test_a_schemes_raw_parameters_survive_being_resolved(parameters):
     (["schemes=[{name: ddp, layers: 1000}]"], "schemes[0].layers", "the 650 numbers of the model"),
     (["schemes=[{name: diloco, steps: 1000000000}]"], "schemes[0].steps", "up to 10,000,000"),
     (["task.solver={sgd: {lr: 0.1, steps: 1000000000, batch: 8}}"], "task.solver.sgd.steps", "at most 10,000,000"),
-    (["schemes=[{name: dp_fedavg, eps: 1e-300}]"], "schemes[0].eps", "a number in [1e-6, 1e6]")])
+    (["schemes=[{name: dp_fedavg, eps: 1e-300}]"], "schemes[0].eps", "a number in [1e-6, 1e6]"),
+    (["traffic=[{link: client1->server, rate: {walk: {every: 1 ns, law: {uniform: [1 Mbit/s, 2 Mbit/s]}}}}]"],
+     "traffic[0].rate.walk.every", "expected 1 us or more"),
+    (["traffic=[{link: client1->server, rate: {walk: {every: 1 us, law: {uniform: [1 Mbit/s, 2 Mbit/s]}}}}]",
+      "stop={virtual_time: 1 h}"], "traffic[0].rate.walk.every", "expected 360 us or more"),
+    (["traffic=[{link: client1->server, rate: {on_off: {on: 1 ns, off: 1 s, rate: 1 Mbit/s}}}]"],
+     "traffic[0].rate.on_off.on", "expected 1 us or more"),
+    (["schemes=[{name: fedavg, selection: {uniform: {nobody: 1}}}]", "training=skip"], "schemes[0].selection",
+     'unknown parameter "nobody"')])
 def test_what_would_take_a_run_without_end_is_an_error_at_its_place(sets, place, expected):
     with pytest.raises(ScenarioError) as wrong:
         scenario.loads(SMALL, "small", [*sets])
     assert place in {problem.place.removeprefix("--set ") for problem in wrong.value.problems}
     assert any(expected in problem.expected for problem in wrong.value.problems)
+
+
+@pytest.mark.timeout(60)
+def test_files_and_networks_that_hold_absurd_numbers_are_errors_at_their_place(tmp_path):
+    np.savez(tmp_path / "empty.npz")
+    (tmp_path / "plan.txt").write_text(f"a contact +0 +{'9' * 5000} 1 2 1000\n")
+    for sets, place, expected in (
+            ([f"task.data={{set: arrays, directory: {tmp_path / 'empty.npz'}}}"], "task.data", "expected the arrays"),
+            ([f"contacts={{file: {tmp_path / 'plan.txt'}, format: ion}}"], "contacts.file", "expected a time"),
+            (["topology={generator: random_geometric, nodes: 30000, radius: 0.1, roles: {client: {rule: all}}}"],
+             "topology.generator", "at most 3,000,000"),
+            (["topology={generator: watts_strogatz, peers: 1000000, neighbours: 800000, rewire: 0.1}"],
+             "topology.generator", "at most 3,000,000")):
+        with pytest.raises(ScenarioError) as wrong:
+            scenario.loads(SMALL, "small", sets)
+        found = {problem.place.removeprefix("--set "): problem.expected for problem in wrong.value.problems}
+        assert any(one.startswith(place) and expected in text for one, text in found.items()), found
 
 
 @pytest.mark.parametrize("text", ["t_s,up\n0,1\n0.000000001,0\n0.000000002,1\n",

@@ -21,7 +21,9 @@ from emul.network.graph.topology import SHAPES, TopologyError, TopologySpec, num
 
 EXTENT_KM = 1000.0
 MOST = 10**6                        # vertices
+_MOST_LINKS = 3 * 10**6             # that are expected: each takes a kilobyte, and more would end `check`
 _ATTEMPTS = 100                     # draws of a random graph until one is connected
+_MOST_DRAWN = 10**7                 # vertices of all draws together, so that `check` comes to an end
 
 
 def shape(spec: TopologySpec, seed: int) -> tuple[nx.Graph, Positions]:
@@ -118,6 +120,10 @@ def _problems(spec: TopologySpec) -> list[Problem]:
             wrong("neighbours", k, f"expected an even number below the {n} vertices")
         elif spec.generator == "barabasi_albert" and m >= n:
             wrong("attach", m, f"expected less than the {n} vertices")
+        near = n * min(1.0, math.pi * sizes.get("radius", 0) ** 2)      # of a random geometric graph: linked with each
+        links = n * (near + k) / 2 + n * m
+        if links > _MOST_LINKS:
+            wrong("generator", f"{links:,.0f} links", f"expected at most {_MOST_LINKS:,}")
     return problems
 
 
@@ -168,7 +174,7 @@ def _random_geometric(n: int, sizes: Sizes, seed: int) -> Drawn:
         points.sort(key=lambda p: (math.dist(p, (0.5, 0.5)), p))
         return nx.random_geometric_graph(n, radius, pos={v: tuple(point) for v, point in enumerate(points)})
 
-    graph = _connected(draw, "radius", f"{radius:g}", "a larger radius")
+    graph = _connected(n, draw, "radius", f"{radius:g}", "a larger radius")
     return graph, [graph.nodes[v].pop("pos") for v in range(n)]
 
 
@@ -178,7 +184,7 @@ def _watts_strogatz(n: int, sizes: Sizes, seed: int) -> Drawn:
     def draw(number: int) -> nx.Graph:
         return nx.watts_strogatz_graph(n, k, p, seed=key64(seed, "topology", "watts_strogatz", number))
 
-    return _connected(draw, "neighbours", str(k), "more neighbours"), _circle(n)
+    return _connected(n, draw, "neighbours", str(k), "more neighbours"), _circle(n)
 
 
 def _barabasi_albert(n: int, sizes: Sizes, seed: int) -> Drawn:
@@ -187,13 +193,14 @@ def _barabasi_albert(n: int, sizes: Sizes, seed: int) -> Drawn:
     return graph, [(x, y) for x, y in points]
 
 
-def _connected(draw: Callable[[int], nx.Graph], key: str, value: str, better: str) -> nx.Graph:
-    for number in range(_ATTEMPTS):
+def _connected(n: int, draw: Callable[[int], nx.Graph], key: str, value: str, better: str) -> nx.Graph:
+    attempts = max(1, min(_ATTEMPTS, _MOST_DRAWN // n))
+    for number in range(attempts):
         graph = draw(number)  
         if nx.is_connected(graph):
             return graph
     raise TopologyError("topology", [Problem(
-        f"topology.{key}", value, f"gave no connected graph in {_ATTEMPTS} draws: expected {better}")])
+        f"topology.{key}", value, f"gave no connected graph in {attempts} draws: expected {better}")])
 
 
 _DRAW = {"ring": _ring, "tree": _tree, "grid": _grid, "random_geometric": _random_geometric,
