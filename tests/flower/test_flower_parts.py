@@ -192,11 +192,25 @@ def test_an_app_is_found_by_the_name_of_its_package(tmp_path: Path, monkeypatch:
     ("[tool", r"pyproject.toml: Expected ']'"), ("[tool.other]", r"expected a section \[tool.flwr.app.components\]"),
     ("[tool.flwr.app.components]\nserverapp = 'a:b'", r"\[tool.flwr.app.components\] has no clientapp"),
     ("[tool.flwr.app.components]\nserverapp='json:a'\nclientapp='json:a'\n[tool.flwr.app.config]\nx=[1]",
-     r"config.x = \[1\]: expected a number, text, true or false")])
+     r"config.x = \[1\]: expected a number, text, true or false"),
+    ("[tool.flwr.app]\ncomponents = 5", r"expected a section \[tool.flwr.app.components\]"),
+    ("[tool.flwr.app]\nconfig = 5", r"expected a section \[tool.flwr.app.components\]"),
+    ("a = " + "[" * 100_000, r"pyproject.toml: ")])
 def test_a_project_that_is_no_app_is_refused(project: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(project)
     with pytest.raises(AppError, match=said):
         find(str(tmp_path), None, None, {})
+
+
+@pytest.mark.parametrize(("app", "server", "said"), [
+    ("no\0body", None, r'app = "no\0body": '), ("~nobody-of-this-name", None, r'app = "~nobody-of-this-name": '),
+    ("antigravity.b", None, "expected a folder with a pyproject.toml"), (None, ".x:app", r"there is no module \.x$"),
+    (None, "__main__:app", "there is no module __main__")])
+def test_a_name_that_no_app_can_have_is_refused_and_imports_nothing(app: str | None, server: str | None,
+                                                                    said: str) -> None:
+    with pytest.raises(AppError, match=said):
+        find(app, server, "json:a", {})
+    assert "antigravity" not in sys.modules
 
 
 def test_what_flower_needs_is_what_the_extra_brings() -> None:
@@ -224,7 +238,10 @@ def test_what_an_app_asks_for_and_what_is_not_there_is_a_warning_of_check(tmp_pa
     assert not loads(scenario({"app": str(app)})).warnings
     project = app / "pyproject.toml"
     asked = ["flwr[simulation]>=1.27", "numpy", "no-such-thing[x]>=2", "Not.There", "elsewhere; sys_platform == 'x'"]
-    project.write_text(project.read_text().replace("[project]\n", f"[project]\ndependencies = {json.dumps(asked)}\n"))
+    bare = project.read_text()
+    project.write_text(bare.replace("[project]\n", "[project]\ndependencies = 5\n"))     # no list: none is asked for
+    assert not loads(scenario({"app": str(app)})).warnings
+    project.write_text(bare.replace("[project]\n", f"[project]\ndependencies = {json.dumps(asked)}\n"))
     warning, = loads(scenario({"app": str(app)})).warnings
     assert warning.endswith(f"the app {app} asks for no-such-thing, Not.There, not installed: "
                             "pip install no-such-thing Not.There")

@@ -31,6 +31,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from emul.base.errors import EmulError
+from emul.base.files import read_text
 from emul.base.plain import PlainMapping
 from emul.schemes.flower import clock, randomness
 from emul.schemes.flower.current import AppClock, Entropy, Running, run_as
@@ -87,7 +88,9 @@ def not_installed(app: str | None) -> list[str]:
     if app is None:
         return []
     project = _project(_folder(app)).get("project")
-    asked = project.get("dependencies", ()) if isinstance(project, dict) else ()
+    asked = project.get("dependencies") if isinstance(project, dict) else None
+    if not isinstance(asked, list):
+        return []
     names = [found[0] for text in map(str, asked) if ";" not in text and (found := re.match(r"[\w.-]+", text.strip()))]
     return [name for name in names if name != "flwr" and not _installed(name)]
 
@@ -121,10 +124,15 @@ def find(app: str | None, server: str | None, client: str | None, config: PlainM
 
 
 def _folder(app: str) -> Path:
-    path = Path(app).expanduser()
-    if not path.is_dir() and app.replace(".", "").isidentifier():
-        spec = importlib.util.find_spec(app)
-        paths = [] if spec is None else [Path(place) for place in spec.submodule_search_locations or ()]
+    try:
+        path = Path(app).expanduser()
+        there = path.is_dir()
+    except (RuntimeError, ValueError) as e:     # ~nobody, and a null byte
+        raise AppError(f'app = "{app}": {e}') from None
+    if not there and app.replace(".", "").isidentifier():
+        root, *below = app.split(".")           # the spec of a.b would import a
+        spec = _spec(root)
+        paths = [] if spec is None else [Path(place, *below) for place in spec.submodule_search_locations or ()]
         path = next((p for place in paths for p in (place, place.parent) if (p / "pyproject.toml").is_file()), path)
     if not (path / "pyproject.toml").is_file():
         raise AppError(f'app = "{app}": expected a folder with a pyproject.toml, as `flwr new` makes it, or a package '
@@ -137,9 +145,17 @@ def _is_there(module: str, folder: Path | None) -> bool:
     root, *below = module.split(".")
     place = None if folder is None else folder / root
     if place is None or not (place.is_dir() or place.with_suffix(".py").is_file()):
-        return importlib.util.find_spec(root) is not None
+        return _spec(root) is not None
     path = place.joinpath(*below)
     return path.is_dir() or path.with_name(f"{path.name}.py").is_file()
+
+
+def _spec(root: str) -> ModuleSpec | None:
+    """Of a module without dots; None: there is none of that name."""
+    try:
+        return importlib.util.find_spec(root)
+    except ValueError:                          # no name, or the program's own module
+        return None
 
 
 def _said(folder: Path) -> dict[str, Any]:
@@ -147,18 +163,21 @@ def _said(folder: Path) -> dict[str, Any]:
     said: Any = _project(folder)
     for key in ("tool", "flwr", "app"):
         said = said.get(key) if isinstance(said, dict) else None
-    if not isinstance(said, dict):
+    parts = [said.get(key, {}) for key in ("components", "config")] if isinstance(said, dict) else [None]
+    if not all(isinstance(part, dict) for part in parts):
         raise AppError(f"{folder / 'pyproject.toml'}: expected a section [tool.flwr.app.components], as `flwr new` "
                        "writes it")
-    return said
+    return said     # type: ignore[no-any-return]
 
 
 def _project(folder: Path) -> PlainMapping:
     """The folder's pyproject.toml."""
     file = folder / "pyproject.toml"
     try:
-        return tomllib.loads(file.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as e:
+        return tomllib.loads(read_text(file))
+    except OSError as e:
+        raise AppError(f"{file}: {e.strerror or e}") from None
+    except (ValueError, RecursionError) as e:       # tomllib has no limit on what is nested
         raise AppError(f"{file}: {e}") from None
 
 
