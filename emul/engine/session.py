@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import structs
 
-from emul.base.errors import NotRecorded, RunError, WorkerDied
+from emul.base.errors import NotRecorded, RoleHangs, RunError, WorkerDied
 from emul.base.files import strerror
 from emul.base.plain import PlainDict
 from emul.base.tracebacks import named
@@ -43,6 +43,7 @@ from emul.record.summary import final_mean, write_results
 from emul.roles.evaluation import kind_of
 from emul.scenario import Scenario
 from emul.workers.collections import KERNEL, ROLES, rare_collections, seldom
+from emul.workers.patience import Overdue
 from emul.workers.pool import Workers
 
 Watch = Callable[[int, int, float | None], None]            # (round, virtual ns, newest accuracy)
@@ -80,6 +81,9 @@ def execute(wiring: Wiring, pool: Any, journal: Recorder, progress: Callable[[Ke
             kernel = Kernel(wiring.plan, wiring.network, pool, journal, progress)
             run_to_end(kernel)
             observations, timings = pool.finish()
+    except Overdue:                     # in a run without worker processes: they are ended by the pool
+        pool.abort()
+        raise RoleHangs(pool.watchdog.text) from None
     except Exception:                   # not at an interrupt: closing the pool must not wait for a computation
         pool.abort()
         raise

@@ -330,7 +330,7 @@ class WorkersSection(Section):
     # [30 s] Real time without a heartbeat after which a worker process counts as hanging, and the run fails.
     timeout: PositiveDuration = 30 * 10**9
     # [no limit] The most real time that one computation of a role, or its code between two waits, may take. Then the
-    # worker is ended, and the run fails with `RoleHangs`, which names the node, its role, the round and the line.
+    # run fails with `RoleHangs`, which names the node, its role, the round and the line.
     patience: PositiveDuration | None = None
 
 

@@ -14,6 +14,7 @@ from emul.workers.attacking import Note
 from emul.workers.core import Core, FittedGroups, StoreUse
 from emul.workers.jobs import Timing
 from emul.workers.keeping import KeptValue
+from emul.workers.patience import Watchdog
 from emul.workers.pool import Tell, newest_accuracy, tell_nobody
 from emul.workers.setup import Setup
 
@@ -35,6 +36,7 @@ class Twin:
         self.tell: Tell = tell_nobody           # of the run that is open: what is observed, as it comes
         self.kept: list[KeptValue] = []         # values that nodes left in the run directory, once the run has ended
         self._threads: contextlib.ExitStack | None = None
+        self.watchdog: Watchdog | None = None   # of the run that is open, or was last, if `workers.patience` is set
         self.notes: list[Note] = []             # of the run that has ended
         self.store_use = StoreUse()             # of the run that has ended last
         self.fitted = FittedGroups()            # of that, too
@@ -54,6 +56,8 @@ class Twin:
         self._replies.clear()
         self._observations.clear()
         self._core = Core(setups[0])
+        limit_s = setups[0].patience_s
+        self.watchdog = Watchdog(limit_s, self._core.whose) if limit_s else None
 
     @property
     def core(self) -> Core:
@@ -111,6 +115,8 @@ class Twin:
 
     def abort(self) -> None:
         """Forget the run that was under way, if any."""
+        if self.watchdog is not None:
+            self.watchdog.close()
         if self._core is not None:
             self.store_use, self.fitted = self._core.close(), self._core.fitted
         self._core = None

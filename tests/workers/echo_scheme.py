@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import time
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ class Passed(Message):
 @dataclass(frozen=True)
 class Params:
     length: int = 8                 # numbers in a payload
-    fault: str = ""                 # raise, hang: in a client; setup: workers cannot begin
+    fault: str = ""                 # raise, hang, hold, sleep: in a client; setup: workers cannot begin
     busy_s: float = 0.0             # real time of a client's computation
     pair: tuple[int, ...] = (1, 2)  # reported by the server, as it is
     blob_bytes: int = 0             # of text that the server sends besides
@@ -50,6 +51,10 @@ def work(p: Params, data: Vector) -> float:
 def spin() -> None:
     while True:
         pass                        # for ever
+
+
+def hold() -> None:
+    sum(range(2 * 10**8))           # seconds of C code that lets no other thread run
 
 
 async def server(node: Node, p: Params) -> None:
@@ -72,7 +77,12 @@ async def client(node: Node, p: Params) -> None:
             if p.fault == "raise" and round_ == 2 and node.index == 1:
                 raise LookupError("a bug of this role")
             if p.fault == "hang" and round_ == 2 and node.index == 1:
-                spin()
+                with contextlib.suppress(Exception):
+                    spin()
+            if p.fault == "sleep" and round_ == 2 and node.index == 1:
+                time.sleep(3)
+            if p.fault == "hold" and round_ == 2 and node.index == 1:
+                hold()
             total = await node.compute("sum", work, p, payload.data)
             clients = node.clients
             node.send(clients[(node.index + 1) % len(clients)], Passed(payload.data * node.id, total))

@@ -235,14 +235,15 @@ def test_long_computing_is_no_death() -> None:
         assert twin.workers == 1
 
 
+@pytest.mark.parametrize("workers", [2, 0])
 @pytest.mark.parametrize(("fault", "what", "round_"), [
     ("hang", "did not come to a wait", 2), ("hang in work", "did not end a computation", 1)])
 def test_a_role_that_never_comes_to_a_wait_is_ended_and_named(tmp_path: Path, fault: str, what: str,
-                                                              round_: int) -> None:
+                                                              round_: int, workers: int) -> None:
     sound, scenario = (loads(ECHO % f", length: 3658, fault: '{wrong}'", sets=["workers={patience: 1 s}"],
                              plugins=PLUGINS) for wrong in ("", fault))
     begin = time.monotonic()
-    (result,) = engine.run(scenario, workers=2, out=tmp_path, plugins=PLUGINS)
+    (result,) = engine.run(scenario, workers=workers, out=tmp_path, plugins=PLUGINS)
     assert time.monotonic() - begin < 30
     assert result.error is not None
     first, *stack = result.error.splitlines()
@@ -254,7 +255,7 @@ def test_a_role_that_never_comes_to_a_wait_is_ended_and_named(tmp_path: Path, fa
     assert list(read(result.directory / rundir.JOURNAL))            # what was computed before is kept,
     file = result.directory / rundir.SCENARIO
     file.write_text(file.read_text().replace(f"fault: {fault}", "fault: ''"))       # once the role is mended,
-    (resumed,) = engine.resume(result.directory, workers=2, plugins=PLUGINS)        # and gone on with
+    (resumed,) = engine.resume(result.directory, workers=workers, plugins=PLUGINS)  # and gone on with
     with Twin() as twin:
         assert resumed.error is None
         assert resumed.summary is not None
@@ -263,8 +264,20 @@ def test_a_role_that_never_comes_to_a_wait_is_ended_and_named(tmp_path: Path, fa
 
 def test_patience_is_not_tried_by_many_short_steps_and_computations() -> None:
     with Workers(2) as pool, Twin() as twin:
-        patient = echo("workers={patience: 1 s}", busy="0.3 s")
-        assert digests(patient, pool, PLUGINS) == digests(echo(), twin, PLUGINS)
+        patient, expected = echo("workers={patience: 1 s}", busy="0.3 s"), digests(echo(), twin, PLUGINS)
+        assert [digests(patient, one, PLUGINS) for one in (pool, twin)] == [expected] * 2
+        assert "workers.patience" not in {thread.name for thread in threading.enumerate()}
+
+
+@pytest.mark.parametrize(("fault", "workers"), [("hold", 1), ("hold", 0), ("sleep", 0)])
+def test_a_call_that_lets_no_other_thread_run_is_noticed_once_it_ends(
+        tmp_path: Path, caplog: pytest.LogCaptureFixture, fault: str, workers: int) -> None:
+    scenario = loads(ECHO % f", length: 3658, fault: {fault}", sets=["workers={patience: 1 s}"], plugins=PLUGINS)
+    (result,) = engine.run(scenario, workers=workers, out=tmp_path, plugins=PLUGINS)
+    assert re.match(r"RoleHangs: client\d \(client\) did not come to a wait within 1 s of real time "
+                    r"\(workers\.patience\) in round 2: echo_scheme\.py, line \d+, in (hold|client)", result.error or "")
+    if fault == "sleep":            # another thread could say so meanwhile
+        assert "the run ends as soon as this call does" in caplog.text
 
 
 @pytest.mark.machine
