@@ -27,10 +27,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks.kills import DONE, cases
 from emul import cli, engine, load_run
 from emul.base.errors import EmulError
+from emul.base.kept import array_bytes, write_array
 from emul.record import rundir, salvage
+from emul.record.attacks import png, write_attack
 from emul.record.load import IncompleteRun
 from emul.registry import schemes
 from emul.scenario import loads
@@ -64,7 +68,22 @@ def originals(home: Path, names: Sequence[str]) -> list[Original]:
         (failed / rundir.ERROR).write_text("RoleFailed: server (server) failed at 1 s in round 2:\nKeyError: 3\n")
         salvage.write(salvaged)
         found += [Original(path, digest) for path in (cut, failed, salvaged)]
+    for original in found:
+        _finds(original.path)
     return found
+
+
+_FOUND = ("artefacts/", "attacks/")     # beside the record: its digest and a replay say nothing of it
+
+
+def _finds(run: Path) -> None:
+    """Leave an array and the results of an attack, as roles and `emul attack` do."""
+    write_array(run, "client1", "kept", array_bytes(np.arange(6.0).reshape(2, 3)))
+    rows = [{"victim": f"client{i}", "round": i, "error": i / 7} for i in range(3)]
+    write_attack(run, "inversion", rows, {"attack": "inversion", "parameters": {"steps": 5}, "text": "Of images."},
+                 [("client1", png(np.zeros((4, 4), np.uint8)))])
+    if (run / rundir.SEAL).exists():
+        rundir.write_json(run / rundir.SEAL, rundir.read_json(run / rundir.SEAL) | {"files": rundir.fingerprints(run)})
 
 
 def _interrupt(round_: int, now_ns: int, accuracy: float | None) -> None:
@@ -224,6 +243,10 @@ def loaded(run: Path) -> Answer:
                 found.model(node)
                 for number in found.model_rounds(node):
                     found.model(node, number)
+            for label in found.attacks:
+                found.attack(label)
+            for kind in sorted(set(found.payloads["type"])):
+                found.payload(kind)
     except EmulError as e:
         return Answer(2, str(e))
     except Exception as e:
@@ -284,6 +307,8 @@ def _changed(original: Path, run: Path) -> list[str]:
     """Files of the record that are not those of the run."""
     found = []
     for name in [*rundir.fingerprints(original), rundir.SEAL]:
+        if name.startswith(_FOUND):
+            continue
         two = [one / name for one in (run, original)]
         if all(map(_is_plain, two)):
             same = len({path.stat().st_size for path in two}) == 1 and two[0].read_bytes() == two[1].read_bytes()
@@ -340,6 +365,8 @@ def main() -> None:
         outcomes, wrong = hunt(count, arguments.seed)
         failed |= bool(wrong)
         done = outcomes.pop(DONE, 0)
+        files = sum(outcomes[name] for name in DAMAGES)
+        title += f" ({files} damaged files)" if files else ""
         print(f"{done} of {count} {title}: " + ", ".join(f"{name} {n}" for name, n in sorted(outcomes.items())))
         print("\n".join(wrong) or "nothing was wrong", flush=True)
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

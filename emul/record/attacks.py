@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emul.base.files import as_file_name, from_file_name, write_atomically
+from emul.base.files import as_file_name, from_file_name, read_limited, write_atomically
 from emul.base.plain import PlainMapping
 from emul.record.journal import RecordError
 from emul.record.rundir import read_json, require_plain, write_json
@@ -78,7 +78,7 @@ def read_attack(directory: Path, label: str) -> Attacked:
         known = ", ".join(attacks(directory)) or "none"
         raise RecordError(f"{directory}: no attack {label!r} on it; there are: {known}")
     try:
-        rows = csv.read_csv(file).to_pandas()
+        rows = csv.read_csv(pa.BufferReader(read_limited(file))).to_pandas()
     except (OSError, ValueError, pa.ArrowException) as error:
         raise RecordError(f"{file}: no table: {' '.join(str(error).split())[:200]}") from None
     about = read_json(file.with_suffix(".json"))

@@ -18,6 +18,7 @@ import pytest
 from emul import engine, report
 from emul.base.errors import NotRecorded, ScenarioError
 from emul.engine import read_profile
+from emul.record.attacks import read_attack
 from emul.record.journal import Journal, RecordError
 from emul.record.load import load_run
 from emul.report.data import open_run
@@ -148,3 +149,11 @@ def test_infinite_costs_and_deep_nesting_are_refused(tmp_path: Path) -> None:
 def test_a_model_that_is_no_name_is_a_problem_of_the_scenario() -> None:
     with pytest.raises(ScenarioError, match=r"task\.model"):
         loads(TEXT, sets=["schemes=[fedproto]", "task.model={a: 1}"])
+
+
+def test_a_table_of_an_attack_is_read_up_to_a_limit(tmp_path: Path) -> None:
+    (tmp_path / "attacks").mkdir()
+    with (tmp_path / "attacks" / "a.csv").open("w") as file:
+        file.truncate(65 * 2**20)
+    with pytest.raises(RecordError, match=r"a\.csv: no table: .*has more than 64 MiB"):
+        read_attack(tmp_path, "a")

@@ -167,7 +167,7 @@ def _said(folder: Path) -> dict[str, Any]:
     if not all(isinstance(part, dict) for part in parts):
         raise AppError(f"{folder / 'pyproject.toml'}: expected a section [tool.flwr.app.components], as `flwr new` "
                        "writes it")
-    return said     # type: ignore[no-any-return]
+    return said
 
 
 def _project(folder: Path) -> PlainMapping:
