@@ -145,8 +145,8 @@ class ConnectionLost(WorkerDied):
 
 
 class RoleHangs(WorkerDied):
-    """A role's code took more than `workers.patience` of real time without a wait. Its worker process was ended; without
-    workers it was interrupted. The text holds node, role, round and line."""
+    """A role's code took more than `workers.patience` of real time without a wait. Its worker process was ended, or it
+    was interrupted where there is none. The text holds node, role, round and line."""
 
 
 class RoleFailed(RunError):

@@ -206,8 +206,9 @@ def test_a_project_that_is_no_app_is_refused(project: str, said: str, tmp_path: 
     ("no\0body", None, r'app = "no\0body": '), ("~nobody-of-this-name", None, r'app = "~nobody-of-this-name": '),
     ("antigravity.b", None, "expected a folder with a pyproject.toml"), (None, ".x:app", r"there is no module \.x$"),
     (None, "__main__:app", "there is no module __main__")])
-def test_a_name_that_no_app_can_have_is_refused_and_imports_nothing(app: str | None, server: str | None,
-                                                                    said: str) -> None:
+def test_a_name_that_no_app_can_have_is_refused_and_imports_nothing(
+        app: str | None, server: str | None, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)      # as in a program that is no module
     with pytest.raises(AppError, match=said):
         find(app, server, "json:a", {})
     assert "antigravity" not in sys.modules
