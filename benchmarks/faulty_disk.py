@@ -184,8 +184,8 @@ def whole(folder: Path) -> list[str]:
 
 
 def state(folder: Path) -> tuple[tuple[str, bytes], ...]:
-    """What stands below `folder`: a digest of each file, the size of one that no two runs have alike, and the names of
-    folders and temporary files, without the numbers of processes."""
+    """The files below `folder`: a digest of each, the size of one that no two runs have alike, and the names of folders
+    and temporary files, without the numbers of processes."""
     found = []
     for path in folder.rglob("*"):
         name = re.sub(r"\.\d+\.tmp", ".tmp", str(path.relative_to(folder)))

@@ -47,16 +47,19 @@ class RoleWatch:
         since_s, computed_s = now - self._looked, time.process_time() - self._computed_s
         self._looked, self._computed_s = now, self._computed_s + computed_s
         # A process that was stopped has not computed meanwhile. One that has computed, while this thread could not
-        # run, was in a single call of C code that keeps the interpreter's lock, and it is still in the step or
-        # computation of that call: the lock changes hands at the first line of Python after it
+        # run, was in a single call of C code that keeps the interpreter's lock. The lock changes hands at the first
+        # line of Python after it: the role is still there, or a little further
         # (`test_a_call_that_lets_no_other_thread_run_is_noticed_once_it_ends`).
         held_s = min(since_s, computed_s) if since_s > _LONGEST_LOOK_S else 0.0
         inner = sys._current_frames().get(self._thread)
         outer, inside = _activation(inner)
-        if outer is not None and outer is self._seen:
-            self._spent_s += max(held_s, min(since_s, _LONGEST_LOOK_S))
+        if outer is None or outer is not self._seen:
+            self._seen, self._spent_s = outer, 0.0
         else:
-            self._seen, self._spent_s = outer, held_s
+            self._spent_s += min(since_s, _LONGEST_LOOK_S)
+        if held_s > self._limit_s:
+            return (f"a call let no other thread run for {held_s:.1f} s, more than {self._limit_s:g} s of real time "
+                    f"(workers.patience); it has come to {standing(inside)}")
         return self._text(outer, inside) if outer is not None and self._spent_s > self._limit_s else ""
 
     def _text(self, outer: FrameType, inside: list[FrameType]) -> str:
