@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from emul.base import rows as R
 from emul.base.errors import ScenarioError
 from emul.cli.options import app
 from emul.learning import Task
-from emul.learning.counting import step_counts
+from emul.learning.counting import Operation, StepCount, step_counts
 from emul.scenario import load, loads
 from emul.scenario.devices import DeviceClass, step_time
 from emul.testing import Ran, run_text
@@ -63,14 +64,21 @@ def expected_s(device: DeviceClass, samples: int, epochs: int = 2, batch: int = 
     return sum(step_time(device, line.of(size)).seconds for size in sizes)
 
 
-def test_a_step_takes_the_larger_of_compute_and_memory_and_the_launches_on_top() -> None:
-    from emul.learning.counting import StepCount
+def test_each_operation_takes_the_larger_of_compute_and_memory_and_its_launch_on_top() -> None:
+    product, copy = Operation(10, False, 1e9, 1e6), Operation(30, False, 0.0, 1e7)      # 2 s; 0.04 s each
+    found = step_time(SLOW, StepCount((product, copy), 0))
+    assert (found.compute_s, found.memory_s, found.launch_s) == (
+        20.0, pytest.approx(1.2), pytest.approx(40 * 1e-5))
+    assert (found.seconds, found.bound) == (pytest.approx(21.2004), "compute")
+    assert step_time(SLOW, StepCount((copy,), 0)).bound == "memory"
+    assert step_time(SLOW, StepCount((Operation(1, False, 1.0, 1.0),), 0)).bound == "launch"
 
-    found = step_time(SLOW, StepCount(flops=1e9, bytes=1e8, launches=1000, memory=0))
-    assert (found.compute_s, found.memory_s, found.launch_s) == (2.0, 0.4, pytest.approx(0.01))
-    assert (found.seconds, found.bound) == (pytest.approx(2.01), "compute")
-    assert step_time(SLOW, StepCount(1e6, 1e9, 10, 0)).bound == "memory"
-    assert step_time(SLOW, StepCount(1e3, 1e3, 1000, 0)).bound == "launch"
+
+def test_convolutions_have_a_share_and_a_launch_of_their_own_where_the_table_says_so() -> None:
+    count = StepCount((Operation(2, True, 1e9, 1e6), Operation(1, False, 1e9, 1e6)), 0)
+    assert step_time(SLOW, count).seconds == pytest.approx(3 * (2.0 + 1e-5))
+    own = replace(SLOW, conv_efficiency=0.25, conv_launch_s=1e-3)
+    assert step_time(own, count).seconds == pytest.approx(2 * (4.0 + 1e-3) + 2.0 + 1e-5)
 
 
 def test_a_training_costs_what_its_batches_ask_of_the_device_of_its_node(tmp_path: Path) -> None:
@@ -182,15 +190,17 @@ def test_explain_tells_counts_bound_and_seconds_of_each_device(tmp_path: Path) -
     rows: list[dict[str, Any]] = scheme["training"]
     assert [(row["device"], row["nodes"], row["batch"]) for row in rows] == [("fast", 1, 32), ("slow", 2, 32)]
     for row, device in zip(rows, (FAST, SLOW), strict=True):
-        assert row["step_s"] == pytest.approx(max(row["flops"] / (device.efficiency or 0) / (device.flops or 0),
-                                                  row["bytes"] / (device.use or 0) / (device.bandwidth or 0))
-                                              + row["launches"] * (device.launch_s or 0))
+        line = step_counts(Task({"data": {"set": "digits"}, "partition": "iid", "model": "digits_cnn",
+                                 "solver": {"sgd": {"lr": 0.1, "epochs": 2, "batch": 32}}}, 3, 3)).of(32)
+        assert (row["flops"], row["bytes"], row["launches"]) == (line.flops, line.bytes, line.launches)
+        assert row["step_s"] == pytest.approx(step_time(device, line).seconds)
+        assert row["launch_s"] == pytest.approx(line.launches * (device.launch_s or 0))
         assert row["bound"] in ("compute", "memory", "launch")
     priced = {row["label"]: row for row in scheme["computations"]}
     assert priced["train"]["priced_by"] == ["model"]
     assert priced["train"]["seconds"]["max"] == pytest.approx(rows[1]["update_s"], rel=1e-6)
     shown = CliRunner().invoke(app, ["explain", str(path)]).output
-    assert "a step of training by device: max(compute, memory) + launches" in shown
+    assert "a step of training by device: each operation the larger of compute and memory" in shown
 
 
 # --- consumer devices, by their shares ------------------------------------------------------------------------------

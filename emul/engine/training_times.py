@@ -57,7 +57,7 @@ class TrainingTimes:
         """Warnings of numbers that the times rest on and nobody has measured, and of memories that are not known."""
         found = []
         for device in {one.device.name: one.device for one in self.by_device}.values():
-            assumed = device.assumed(ROOFLINE)
+            assumed = device.assumed((*ROOFLINE, "conv_efficiency", "conv_launch_s"))
             if assumed:
                 found.append(f"compute.mode: model: {', '.join(assumed)} of {device.name} are assumed: "
                              f"{device.origins[assumed[0]].source}")

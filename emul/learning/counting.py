@@ -12,7 +12,8 @@ softmax, though a device may do it as one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -21,8 +22,9 @@ from torch._ops import OpOverload
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import flop_registry
 
+from emul.base.errors import EmulError
 from emul.base.streams import torch_stream
 from emul.learning.objectives import Batch, Objective
 from emul.learning.parameters import FlatModule
@@ -39,19 +41,42 @@ _LOOK_UPS = ("embedding", "index", "index_select", "gather")    # read as much o
 
 
 @dataclass(frozen=True)
+class Operation:
+    """An operation of a step, launched `times` times: floating-point operations and bytes of one of them."""
+
+    times: int
+    convolution: bool
+    flops: float
+    bytes: float
+
+
+@dataclass(frozen=True)
 class StepCount:
     """Of a step of training. memory: bytes of weights, gradients, the solver's state and what the backward pass reads;
     no scratch of an operation, no library's own."""
 
-    flops: float
-    bytes: float
-    launches: float
+    operations: tuple[Operation, ...]
     memory: float
+
+    @property
+    def flops(self) -> float:
+        """F, of all operations."""
+        return sum(one.times * one.flops for one in self.operations)
+
+    @property
+    def bytes(self) -> float:
+        """B, of all operations."""
+        return sum(one.times * one.bytes for one in self.operations)
+
+    @property
+    def launches(self) -> int:
+        """k."""
+        return sum(one.times for one in self.operations)
 
 
 @dataclass(frozen=True)
 class StepCounts:
-    """The counts of a step by its batch: the line through those of two small batches.
+    """The counts of a step by its batch: the line through those of two small batches, operation by operation.
 
     Everything but the launches is a sum of what is asked once a step (weights, gradients, the solver) and of what is
     asked once a sample, unless a loss compares all samples of a batch with each other.
@@ -62,11 +87,24 @@ class StepCounts:
     at_twice: StepCount
 
     def of(self, batch: int) -> StepCount:
-        """Of a step with so many samples."""
+        """Of a step with so many samples. Raises EmulError: the two batches launch different operations."""
         share = (batch - self.small) / self.small
-        return StepCount(*(max(0.0, a + (b - a) * share) for a, b in (
-            (getattr(self.at_small, name), getattr(self.at_twice, name))
-            for name in ("flops", "bytes", "launches", "memory"))))
+
+        def line(a: float, b: float) -> float:
+            return max(0.0, a + (b - a) * share)
+
+        both = list(zip(self.at_small.operations, self.at_twice.operations, strict=False))
+        if self.at_small.launches != self.at_twice.launches or any(a.times != b.times for a, b in both):
+            raise EmulError("the model launches other operations for another batch, so its steps cannot be counted")
+        return StepCount(tuple(Operation(a.times, a.convolution, line(a.flops, b.flops), line(a.bytes, b.bytes))
+                               for a, b in both), line(self.at_small.memory, self.at_twice.memory))
+
+    def grouped(self) -> StepCounts:
+        """With operations that are alike in both batches as one, for quick sums."""
+        alike = Counter(zip(self.at_small.operations, self.at_twice.operations, strict=True))
+        return StepCounts(self.small, *(
+            StepCount(tuple(replace(pair[place], times=count) for pair, count in alike.items()), step.memory)
+            for place, step in enumerate((self.at_small, self.at_twice))))
 
 
 def step_counts(task: TaskParts) -> StepCounts:
@@ -76,7 +114,8 @@ def step_counts(task: TaskParts) -> StepCounts:
     def count(samples: int) -> StepCount:
         return count_step(task.module(), task.examples(samples), task.solver, task.objective)
 
-    return StepCounts(small, count(small), count(2 * small))
+    found = StepCounts(small, count(small), count(2 * small))
+    return found if found.at_small.launches != found.at_twice.launches else found.grouped()
 
 
 def count_step(module: nn.Module, batch: Batch, solver: Solver, objective: Objective) -> StepCount:
@@ -85,22 +124,21 @@ def count_step(module: nn.Module, batch: Batch, solver: Solver, objective: Objec
     model.module.train()
     step = batch_step(model, solver, objective)
     held = _HeldStorages({model.vector, model.gradient, *module.parameters(), *module.buffers()})
-    counter, products = _Operations(), FlopCounterMode(display=False)
+    counter = _Operations()
     # oneDNN has recurrent nets as one operation, whose products the counter of torch does not know.
-    with torch_stream(0, "count"), native_convolutions(), sdpa_kernel(SDPBackend.MATH), products, counter, \
+    with torch_stream(0, "count"), native_convolutions(), sdpa_kernel(SDPBackend.MATH), counter, \
             torch.autograd.graph.saved_tensors_hooks(held.note, held.read):
         step(batch)
     moments = sum(tensor.nbytes for tensor in Moments.zero(solver, model.gradient).tensors)
-    return StepCount(float(products.get_total_flops()), float(counter.bytes), float(counter.launches),
-                     float(held.own + moments + held.activations))
+    return StepCount(tuple(counter.found), float(held.own + moments + held.activations))
 
 
 class _Operations(TorchDispatchMode):
-    """Counts the operations of torch that do something, and the bytes that they read and write."""
+    """Notes the operations of torch that do something, with the bytes that they read and write."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.bytes = self.launches = 0
+        self.found: list[Operation] = []
 
     def __torch_dispatch__(self, func: OpOverload, types: object, args: tuple[object, ...] = (),
                            kwargs: dict[str, object] | None = None) -> object:
@@ -114,8 +152,9 @@ class _Operations(TorchDispatchMode):
             read[0] = sum(written)
         elif name in _FILLS:
             read = []
-        self.launches += 1
-        self.bytes += sum(written) + sum(read)
+        products = flop_registry.get(func.overloadpacket)
+        flops = 0 if products is None else products(*args, **(kwargs or {}), out_val=out)
+        self.found.append(Operation(1, "conv" in name, float(flops), float(sum(written) + sum(read))))
         return out
 
 

@@ -431,7 +431,8 @@ def _training(schemes: Sequence[PlainDict]) -> list[tuple[str, Cells]]:
     told = [(row["scheme"], row["training"]) for row in schemes if row.get("training")]
     if len(told) > 1 and all(rows == told[0][1] for _, rows in told):
         told = [(", ".join(scheme for scheme, _ in told), told[0][1])]
-    return [(f"{scheme}, a step of training by device: max(compute, memory) + launches", [
+    title = "a step of training by device: each operation the larger of compute and memory, and its launch"
+    return [(f"{scheme}, {title}", [
         ["device", "nodes", "batch", "F", "B", "k", "needs", "compute", "memory", "launches", "bound", "a step",
          "energy", "an update"],
         *([row["device"], f"{row['nodes']:,}", f"{row['batch']:,}", f"{row['flops']:.4g} FLOP",

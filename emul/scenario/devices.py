@@ -50,7 +50,7 @@ SHIPPED = Path(__file__).with_name("devices.csv")
 # The numbers that a table may have of a device. The first six: its speed, 1 that of the profile's machine; its memory;
 # watts of the whole device when idle and when it computes, of its radio or port on top.
 NUMBERS = ("speed", "memory_mb", "idle_w", "compute_w", "send_w", "receive_w",
-           "flops", "bandwidth", "efficiency", "use", "launch_s", "steam_share")
+           "flops", "bandwidth", "efficiency", "use", "launch_s", "conv_efficiency", "conv_launch_s", "steam_share")
 WATTS = ("idle_w", "compute_w", "send_w", "receive_w")
 ROOFLINE = ("flops", "bandwidth", "efficiency", "use", "launch_s")
 BASES = ("measured", "specified", "assumed")
@@ -71,7 +71,7 @@ class DeviceClass:
 
     flops: P, of the precision that is trained in, at its best, a second. bandwidth: W, bytes of memory a second. Both
     are the maker's. efficiency, use: e and u, the shares of P and W that a training reaches; launch_s: o, of an
-    operation. See `step_time`.
+    operation. conv_efficiency, conv_launch_s: e and o of convolutions; None: as of all others. See `step_time`.
     """
 
     name: str
@@ -87,6 +87,8 @@ class DeviceClass:
     efficiency: float | None = None
     use: float | None = None
     launch_s: float | None = None
+    conv_efficiency: float | None = None
+    conv_launch_s: float | None = None
     steam_share: float | None = None    # in percent of a population, see `Devices.population`
     origins: Mapping[str, Origin] = field(default_factory=dict, compare=False)      # number -> where it comes from
 
@@ -101,7 +103,8 @@ class DeviceClass:
 
 @dataclass(frozen=True)
 class StepTime:
-    """Seconds of a step of training: the larger of `compute_s` and `memory_s`, and `launch_s` on top."""
+    """Seconds of a step of training: of the operations that arithmetic bounds, of those that memory bounds, and of the
+    launches of all."""
 
     compute_s: float
     memory_s: float
@@ -110,7 +113,7 @@ class StepTime:
     @property
     def seconds(self) -> float:
         """Of the step."""
-        return max(self.compute_s, self.memory_s) + self.launch_s
+        return self.compute_s + self.memory_s + self.launch_s
 
     @property
     def bound(self) -> str:
@@ -120,10 +123,22 @@ class StepTime:
 
 
 def step_time(device: DeviceClass, count: StepCount) -> StepTime:
-    """t = max(F / (e P), B / (u W)) + k o, of a device that has all of these. Williams et al., CACM 2009, with the cost
-    of launches."""
+    """t = sum over operations of max(F / (e P), B / (u W)) + o, of a device that has all of these. Williams et al.,
+    CACM 2009, with the cost of launches."""
+    # One maximum for the whole step would let the elementwise operations of a net hide behind its convolutions, which
+    # they follow: `benchmarks/bench_devices.py` has that rule beside this one.
     P, W, e, u, o = (float(getattr(device, name)) for name in ROOFLINE)
-    return StepTime(count.flops / (e * P), count.bytes / (u * W), count.launches * o)
+    of_conv = device.conv_efficiency or e, o if device.conv_launch_s is None else device.conv_launch_s
+    compute = memory = launch = 0.0
+    for one in count.operations:
+        share, each = of_conv if one.convolution else (e, o)
+        arithmetic, moving = one.times * one.flops / (share * P), one.times * one.bytes / (u * W)
+        if arithmetic > moving:
+            compute += arithmetic
+        else:
+            memory += moving
+        launch += one.times * each
+    return StepTime(compute, memory, launch)
 
 
 @dataclass(frozen=True)
@@ -290,7 +305,7 @@ def _note(table: TextTable, numbers: dict[str, float], line: int, quantity: str,
         table.problem(line, "quantity", shown(quantity), "unknown quantity" + nearest(quantity, NUMBERS))
     elif quantity in numbers and place == "value":
         table.problem(line, "quantity", shown(quantity), "there already")
-    elif value == 0 and quantity in ("speed", "flops", "bandwidth", "efficiency", "use"):
+    elif value == 0 and quantity in ("speed", "flops", "bandwidth", "efficiency", "use", "conv_efficiency"):
         table.problem(line, place, "0", "expected a number above 0")
     else:
         numbers[quantity] = value
@@ -322,8 +337,8 @@ class DeviceNodes(Section):
 
 class DevicesRule(Section):
     # A CSV file beside the scenario: columns `device`, `kind` and any of `speed`, `memory_mb`, `idle_w`, `compute_w`,
-    # `send_w`, `receive_w`, `flops`, `bandwidth`, `efficiency`, `use`, `launch_s`, `steam_share`; or a row a number,
-    # columns `device`, `kind`, `quantity`, `value`, `basis`, `source`.
+    # `send_w`, `receive_w`, `flops`, `bandwidth`, `efficiency`, `use`, `launch_s`, `conv_efficiency`, `conv_launch_s`,
+    # `steam_share`; or a row a number, columns `device`, `kind`, `quantity`, `value`, `basis`, `source`.
     table: Text | None = None
     # The same of links, columns `link`, `down_mbps`, `up_mbps`, `rtt_ms`, `loss`; `source` is for people.
     links: Text | None = None
