@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from typing import Protocol, TypeAlias
 
 from emul.base.errors import NetworkError
@@ -15,7 +15,7 @@ from emul.network.models.background import Traffic, is_nothing, mean_bps, rate_c
 from emul.network.models.contacts import Contacts
 from emul.network.models.radio import Radio
 from emul.network.models.residual import LoadEntry
-from emul.network.rules import LinkParameters, LinkRule, Resolver
+from emul.network.rules import LinkParameters, LinkRule, Resolver, set_bits
 
 _LOOKED_AT = 2_000          # links, or pairs of vertices, of one entry that checks look at
 _EXAMPLES = 3
@@ -73,6 +73,28 @@ class RoutedNetwork(Protocol):
         ...
 
 
+class _Holders:
+    """The vertices whose masks have a bit. masks: vertex -> bits, of those that have any.
+
+    Of most vertices nothing is said, and many have the same mask: a star of 100,000 clients with one loaded link keeps
+    one, and a thousand entries for everybody are bits of one.
+    """
+
+    def __init__(self, masks: Sequence[int]):
+        self.masks = {v: mask for v, mask in enumerate(masks) if mask}
+        self._vertices: dict[int, list[int]] = {}               # mask -> who has it, ascending
+        for v, mask in self.masks.items():
+            self._vertices.setdefault(mask, []).append(v)
+        self._with: dict[int, list[int]] = {}                   # bit -> masks that have it
+        for mask in self._vertices:
+            for bit in set_bits(mask):
+                self._with.setdefault(bit, []).append(mask)
+
+    def of(self, bit: int) -> list[int]:
+        """The vertices of a bit, ascending."""
+        return sorted(chain.from_iterable(self._vertices[mask] for mask in self._with.get(bit, ())))
+
+
 class Background:
     """Entries over one network. Curves are made when a link first asks for its load."""
 
@@ -85,17 +107,17 @@ class Background:
         number = {id(rule): i for i, rule in enumerate(rules)}
         self._of_bit = [number[id(rule)] for rule in resolver.rule_of_bits()]
         # of most vertices nothing is said: a star of 100,000 clients with one loaded link keeps one mask
-        self._sources = {v: mask for v, mask in enumerate(resolver.source_masks) if mask}
-        self._destinations = {v: mask for v, mask in enumerate(resolver.destination_masks) if mask}
+        self._sources = _Holders(resolver.source_masks)
+        self._destinations = _Holders(resolver.destination_masks)
         self._rates_along_routes = any(entry.flow is not None and not is_nothing(entry.rate) for entry in entries)
         self._crossing: dict[Pair, list[Named]] | None = None
         self._along: dict[tuple[Pair, int], LoadEntry] = {}         # one curve for all links of a route: it keeps stays
 
     def listed(self, u: int, v: int) -> list[Named]:
         """The entries that name this link, in this direction, in their order."""
-        mask = self._sources.get(u, 0) & self._destinations.get(v, 0)
-        return [((u, v), self._of_bit[bit], entry) for bit in range(mask.bit_length())
-                if mask >> bit & 1 and (entry := self._entries[self._of_bit[bit]]).link is not None]
+        mask = self._sources.masks.get(u, 0) & self._destinations.masks.get(v, 0)
+        return [((u, v), self._of_bit[bit], entry) for bit in set_bits(mask)
+                if (entry := self._entries[self._of_bit[bit]]).link is not None]
 
     def routed(self) -> Iterator[Named]:
         """The entries that name routes, once for each two vertices."""
@@ -135,8 +157,7 @@ class Background:
 
     def _pairs(self, bit: int) -> Iterator[tuple[int, int]]:
         """The pairs of vertices that a pattern matches; nobody sends to himself."""
-        sources = [v for v, mask in self._sources.items() if mask >> bit & 1]
-        destinations = [v for v, mask in self._destinations.items() if mask >> bit & 1]
+        sources, destinations = self._sources.of(bit), self._destinations.of(bit)
         return ((u, v) for u in sources for v in destinations if u != v)
 
     def _links_of(self, bit: int) -> Iterator[tuple[int, int]]:
@@ -152,15 +173,17 @@ class Background:
 
     def _matched(self, bit: int) -> Iterator[tuple[int, int]]:
         """The links that a pattern matches."""
-        there = {v for v, mask in self._destinations.items() if mask >> bit & 1}
-        return ((u, v) for u, mask in self._sources.items() if mask >> bit & 1
-                for v in self._network.topology.neighbours(u) if v in there)
+        there = set(self._destinations.of(bit))
+        return ((u, v) for u in self._sources.of(bit) for v in self._network.topology.neighbours(u) if v in there)
 
     def problems(self) -> list[tuple[int, str]]:
         """(number of the entry, what is expected) of all entries that cannot be, once each."""
         found = []
+        bits_of: dict[int, list[int]] = {}
+        for bit, number in enumerate(self._of_bit):
+            bits_of.setdefault(number, []).append(bit)
         for number, entry in enumerate(self._entries):
-            bits = [bit for bit, other in enumerate(self._of_bit) if other == number]
+            bits = bits_of.get(number, [])
             try:
                 crossed = dict.fromkeys(ends for bit in bits for ends in self._links_of(bit))
             except NetworkError as error:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from heapq import heappop, heappush
 from typing import Any
 
 from emul.base.errors import Problem, ScenarioError
@@ -378,26 +379,40 @@ def _changes(windows: Sequence[_Window], own: Mapping[str, tuple[object, object]
     """The changes of a link that `own` values belong to, in the order of time."""
     down = False
     holds: dict[str, _Window | None] = dict.fromkeys(_VALUES)
-    times = sorted({t for w in windows for t in (w.begin, w.end) if t < NEVER})
-    for time in times:
+    begun: dict[int, list[tuple[int, _Window]]] = {}        # time -> number and window of those that begin then
+    places: dict[int, int] = {}                 # time at which some begin or end -> the first of their places
+    for number, w in enumerate(windows):
+        begun.setdefault(w.begin, []).append((number, w))
+        for time in (w.begin, w.end):
+            if time < NEVER:
+                places[time] = min(places.get(time, w.place), w.place)
+    # The windows that hold, of each kind the one that counts first: of "down" the first in the file, of a value the one
+    # that has begun last. Those that have ended go when they come to the top.
+    active: dict[str, list[tuple[int, int, int, _Window]]] = {what: [] for what in ("down", *_VALUES)}
+    for time in sorted(places):
         changes: dict[str, object] = {}
         told: dict[str, object] = {}
-        active = [w for w in windows if w.begin <= time < w.end]
-        downs = [w for w in active if w.what == "down"]
-        if bool(downs) is not down:
-            down = bool(downs)
+        for number, w in begun.get(time, ()):
+            order = (w.place, 0) if w.what == "down" else (-w.begin, -w.place)
+            heappush(active[w.what], (*order, number, w))
+        tops = dict[str, _Window | None]()
+        for what, heap in active.items():
+            while heap and heap[0][3].end <= time:
+                heappop(heap)
+            tops[what] = heap[0][3] if heap else None
+        first = tops["down"]
+        if (first is not None) is not down:
+            down = first is not None
             changes["down"] = told["down"] = down
-            begun = min(downs, key=lambda w: w.place, default=None)
-            if begun is not None and begun.value != "drop":
-                changes["inflight"] = told["inflight"] = begun.value
+            if first is not None and first.value != "drop":
+                changes["inflight"] = told["inflight"] = first.value
         for what in _VALUES:
-            latest = max((w for w in active if w.what == what), key=lambda w: (w.begin, w.place), default=None)
+            latest = tops[what]
             if latest is not holds[what]:
                 changes[what], told[what] = own[what] if latest is None else (latest.value, latest.told)
                 holds[what] = latest
         if changes:
-            place = min(w.place for w in windows if time in (w.begin, w.end))
-            yield time, place, changes, told
+            yield time, places[time], changes, told
 
 
 def _faults_of(node: int, absences: churn.Absences, kind: Kind) -> Iterator[Fault]:

@@ -43,7 +43,7 @@ from emul.scenario import (
     Stop,
     loads,
 )
-from emul.scenario.changes import changes
+from emul.scenario.changes import _changes, _Window, changes
 from emul.testing import MS, Ran, Shuffled, run_world
 from emul.workers.pool import Workers
 
@@ -575,3 +575,31 @@ def test_who_joins_in_round_three_does_not_download_and_train_before(tmp_path: P
     again = engine.run(plan, workers=Shuffled(2, 3), out=tmp_path / "again")[0]
     assert again.summary is not None
     assert again.summary["digest"] == run.digest
+
+
+WINDOWS = st.lists(st.builds(
+    lambda begin, length, place, what: _Window(begin, begin + length, place, what, (
+        f"value {place}" if what != "down" else "pause" if place % 2 else "drop")),
+    st.integers(0, 6), st.integers(0, 6), st.integers(0, 9), st.sampled_from(["down", "latency_ns", "outage"])),
+    max_size=8, unique_by=lambda w: (w.place, w.what))
+
+
+@given(WINDOWS)
+def test_of_a_link_the_fault_holds_that_has_begun_last_and_it_is_down_while_any_is(windows: list[_Window]) -> None:
+    own = {what: (f"own {what}", f"own {what}") for what in ("bandwidth_bps", "latency_ns", "outage")}
+    found = list(_changes(windows, own))
+    assert [time for time, *_ in found] == sorted({time for time, *_ in found})
+    state: dict[str, Any] = {"down": False, **{what: value for what, (value, _) in own.items()}}
+    for time in range(14):
+        state |= {key: value for at, _, made, _ in found if at == time for key, value in made.items()}
+        active = [w for w in windows if w.begin <= time < w.end]
+        assert state["down"] is any(w.what == "down" for w in active)
+        for what in ("latency_ns", "outage"):
+            holding = [w for w in active if w.what == what]
+            latest = max(holding, key=lambda w: (w.begin, w.place), default=None)
+            assert state[what] == (own[what][0] if latest is None else latest.value)
+    for time, place, made, _ in found:
+        assert place == min(w.place for w in windows if time in (w.begin, w.end))
+        downs = [w for w in windows if w.what == "down" and w.begin <= time < w.end]
+        if made.get("down"):
+            assert made.get("inflight", "drop") == min(downs, key=lambda w: w.place).value
