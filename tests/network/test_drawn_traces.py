@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 from statistics import median
 
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emul.network import LinkRule, TopologySpec, build
+from emul.network.models.profiles import Begun
 from emul.network.models.traceformats import Trace
 from emul.network.models.traces import TraceSpec, problem, read_trace, trace_names
 from emul.scenario.devices import SHIPPED_LINKS as SHIPPED_CLASSES
@@ -49,15 +51,31 @@ def test_a_link_follows_what_it_has_drawn(file: Path) -> None:
     assert rates == {1e6, 4e6}                              # half of the means of a and of b
 
 
-@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 50)), min_size=1, max_size=6), st.integers(0, 100))
-def test_begun_elsewhere_a_trace_lets_as_much_through_in_every_lap(pieces: list[tuple[int, int]], start: int) -> None:
-    times = [sum(length for length, _ in pieces[:i]) for i in range(len(pieces))]
-    length = sum(length for length, _ in pieces)
+def cut(trace: Trace, start_ns: int) -> Trace:
+    """The trace from `start_ns` on, and then its part before that."""
+    ends = (*trace.times_ns[1:], trace.length_ns)
+    pieces = list(zip(trace.times_ns, ends, trace.rates_bps, strict=True))
+    after = [(max(begin, start_ns) - start_ns, rate) for begin, end, rate in pieces if end > start_ns]
+    before = [(begin - start_ns + trace.length_ns, rate) for begin, end, rate in pieces if begin < start_ns]
+    times, rates = zip(*after, *before, strict=True)
+    return Trace(times, rates, trace.length_ns)
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 5)), min_size=1, max_size=6), st.integers(0, 100),
+       st.integers(0, 40), st.integers(0, 60))
+def test_begun_elsewhere_a_trace_is_the_one_that_is_cut_there(
+        pieces: list[tuple[int, int]], start: int, begin: int, tenths: int) -> None:
+    times = [S * sum(length for length, _ in pieces[:i]) for i in range(len(pieces))]
+    length = S * sum(length for length, _ in pieces)
     trace = Trace(tuple(times), tuple(rate for _, rate in pieces), length)
-    start %= length
-    there, moved = trace.service(loop=True), trace.from_time(start).service(loop=True)
-    for t in range(2 * length + 1):
-        assert moved.work_at(t) == there.work_at(start + t) - there.work_at(start)
+    start = start * S % length
+    begun, moved = Begun(trace.service(loop=True), start), cut(trace, start).service(loop=True)
+    assert begun.mean_bps == moved.mean_bps
+    for t in range(0, 2 * length + 1, S // 2):
+        assert (begun.rate_at(t), begun.next_change(t)) == (moved.rate_at(t), moved.next_change(t))
+        assert begun.sent_bytes(t, t + begin * S) == moved.sent_bytes(t, t + begin * S)
+    size = Fraction(tenths, 10)
+    assert begun.finish(begin * S, size) == moved.finish(begin * S, size)
 
 
 def test_the_mean_of_drawn_traces_is_that_of_all_of_them(file: Path) -> None:

@@ -129,6 +129,38 @@ class PiecewiseConstant(Pieces[int]):
         return self._of_lap / self.period_ns if self.period_ns is not None else float(self.values[-1])
 
 
+class Begun:
+    """A `VaryingRate`: a profile that repeats itself, as it goes on from `start_ns` of it. It keeps no pieces."""
+
+    __slots__ = ("_profile", "_start_ns")
+
+    def __init__(self, profile: PiecewiseConstant, start_ns: int):
+        self._profile, self._start_ns = profile, start_ns
+
+    def rate_at(self, t_ns: int) -> int:
+        """As a `RateCurve` says."""
+        return self._profile.rate_at(self._start_ns + t_ns)
+
+    def next_change(self, t_ns: int) -> int | None:
+        """As a `RateCurve` says."""
+        found = self._profile.next_change(self._start_ns + t_ns)
+        return None if found is None else found - self._start_ns
+
+    def finish(self, start_ns: int, size_bytes: int | Fraction) -> int:
+        """As a `VaryingRate` says; what has no bytes leaves at once."""
+        found = self._profile.finish(self._start_ns + start_ns, size_bytes)
+        return NEVER if found >= NEVER else found - self._start_ns
+
+    def sent_bytes(self, start_ns: int, now_ns: int) -> Fraction:
+        """As a `VaryingRate` says."""
+        return self._profile.sent_bytes(self._start_ns + start_ns, self._start_ns + now_ns)
+
+    @property
+    def mean_bps(self) -> float:
+        """Of a lap."""
+        return self._profile.mean_bps
+
+
 class CurveProfile(PiecewiseConstant):
     """Any curve as a `VaryingRate`: its pieces are found as far as they are asked for, and kept, 100 B each."""
 

@@ -52,20 +52,6 @@ class Trace:
         return PiecewiseConstant(self.times_ns, self.rates_bps,
                                  (period_ns or self.period_ns or self.length_ns) if loop else None)
 
-    def from_time(self, start_ns: int) -> Trace:
-        """The trace from `start_ns` on, and then its part before that: the same laps, begun elsewhere.
-
-        >>> Trace((0, 4), (5, 7), 10).from_time(6)
-        Trace(times_ns=(0, 4, 8), rates_bps=(7, 5, 7), length_ns=10, period_ns=None)
-        """
-        ends = (*self.times_ns[1:], self.length_ns)
-        pieces = [(begin, end, rate) for begin, end, rate in zip(self.times_ns, ends, self.rates_bps, strict=True)
-                  if end > begin]
-        after = [(max(begin, start_ns) - start_ns, rate) for begin, end, rate in pieces if end > start_ns]
-        before = [(begin - start_ns + self.length_ns, rate) for begin, end, rate in pieces if begin < start_ns]
-        times, rates = zip(*after, *before, strict=True)
-        return Trace(times, rates, self.length_ns, self.period_ns)
-
     def scaled(self, factor: float) -> Trace:
         """Every rate multiplied by `factor`, rounded to bit/s."""
         return Trace(self.times_ns, tuple(round(rate * factor) for rate in self.rates_bps), self.length_ns,

@@ -16,7 +16,7 @@ from emul.base.files import read_limited, read_text
 from emul.base.streams import key64, uniform_at
 from emul.base.tables import in_short, stamp
 from emul.network.models.pieces import too_short
-from emul.network.models.profiles import PiecewiseConstant
+from emul.network.models.profiles import Begun, PiecewiseConstant
 from emul.network.models.traceformats import FORMATS, GAPS, Trace, TraceColumns, looks_like, names_in, parse_trace
 
 _STARTS = 64            # times at which a drawn trace may begin, equally far apart: links that drew the same share it
@@ -71,7 +71,7 @@ class TraceSpec:
     def _named(self, name: str | None) -> Trace:
         return read_trace(self.file, self.format, columns=TraceColumns(name, self.time, self.column, self.gaps))
 
-    def service(self) -> PiecewiseConstant:
+    def service(self) -> PiecewiseConstant | Begun:
         """Of a trace that is not `drawn`. Raises ScenarioError."""
         return _service(self, stamp(self.file))
 
@@ -86,9 +86,16 @@ class TraceSpec:
 
 
 @lru_cache(maxsize=1024)                # one for all the links that a rule matches, or that have drawn the same
-def _service(spec: TraceSpec, stamp: tuple[int, int] | None) -> PiecewiseConstant:
-    trace = spec.trace()
-    trace = trace.from_time(spec.start_ns) if spec.start_ns else trace
+def _service(spec: TraceSpec, stamp: tuple[int, int] | None) -> PiecewiseConstant | Begun:
+    if not spec.start_ns:
+        return _pieces(spec, stamp, True)
+    return Begun(_pieces(replace(spec, start_ns=0), stamp, False), spec.start_ns)
+
+
+@lru_cache(maxsize=1024)
+def _pieces(spec: TraceSpec, stamp: tuple[int, int] | None, packets: bool) -> PiecewiseConstant:
+    """packets: of a Mahimahi trace, as its packets leave; else its rates."""
+    trace = spec.trace() if packets else replace(spec.trace(), stamps_ms=())
     return (trace.scaled(spec.scale) if spec.scale != 1 else trace).service(spec.loop, spec.period_ns)
 
 
