@@ -68,6 +68,35 @@ def trace(rows: int) -> Entries:
     return federation(10, "fedavg", 1, {"match": "*", "latency": "20 ms", "bandwidth": {"trace": "rates.csv"}})
 
 
+def drawn_trace(rows: int) -> Entries:
+    plan = trace(rows)
+    plan["topology"]["clients"] = 1_000
+    plan["links"][0]["bandwidth"]["take"] = "drawn"
+    return plan
+
+
+def faults_of_links(faults: int) -> Entries:
+    plan = federation(1_000, "fedavg", 1)
+    plan["faults"] = [{"at": f"{k + 1} ms", "link": "client*->server", "for": "5 s",
+                       "set": {"latency": f"{20 + k % 7} ms"}} for k in range(faults)]
+    return plan
+
+
+LIMITED = {"match": "*", "latency": "20 ms", "bandwidth": "20 Mbit/s"}
+
+
+def traffic_of_clients(clients: int) -> Entries:
+    plan = federation(clients, "fedavg", 1, LIMITED)
+    plan["traffic"] = [{"link": f"client{k + 1}->server", "name": f"t{k}", "rate": "1 Mbit/s"} for k in range(clients)]
+    return plan
+
+
+def traffic_of_a_link(entries: int) -> Entries:
+    plan = federation(10, "fedavg", 1, LIMITED)
+    plan["traffic"] = [{"link": "client1->server", "name": f"t{k}", "rate": "1 kbit/s"} for k in range(entries)]
+    return plan
+
+
 @dataclass(frozen=True)
 class Law:
     """A scenario for a size. targets: at most these CPU seconds at a size."""
@@ -90,6 +119,10 @@ LAWS = {
     "fedavg, 3 rounds": Law(lambda n: federation(n, "fedavg", 3), SIZES),
     "async_diloco, 3 rounds": Law(lambda n: federation(n, "async_diloco", 3), SIZES),
     "sharing maxmin, a tree": Law(tree, (10, 100, 1_000, 10_000)),
+    "faults that set 1,000 links": Law(faults_of_links, (3, 10, 30, 100)),
+    "one entry a client in traffic": Law(traffic_of_clients, (60, 250, 1_000, 4_000)),
+    "entries of traffic on one link": Law(traffic_of_a_link, (40, 160, 640, 2_560)),
+    "rows of a trace that 1,000 links draw": Law(drawn_trace, (300, 3_000, 30_000, 300_000)),
     "rows of a bandwidth trace": Law(trace, (1_000, 10_000, 100_000, 1_000_000), ((1_000_000, 3),)),
 }
 
