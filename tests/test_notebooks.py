@@ -21,8 +21,9 @@ def shown(notebook: Any) -> list[list[tuple[str, ...]]]:
              if "<progress" not in output.get("data", {}).get("text/html", "")] for cell in notebook.cells]
 
 
-def test_there_are_four_and_they_are_small() -> None:
-    assert [path.stem for path in NOTEBOOKS] == ["1_first_steps", "2_stragglers", "3_own_scheme", "4_suite"]
+def test_there_are_five_and_they_are_small() -> None:
+    assert [path.stem for path in NOTEBOOKS] == ["1_first_steps", "2_stragglers", "3_own_scheme", "4_suite",
+                                                 "5_own_loop"]
     assert all(path.stat().st_size < MOST_BYTES for path in NOTEBOOKS)
 
 

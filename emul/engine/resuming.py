@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
@@ -124,8 +125,8 @@ def on_network_of(plan: Scenario, directory: Path) -> Scenario:
     if not wiring.scheme.guided:
         raise RecordError(f"{directory}: a run of {entries[0][0]}, and the scenario is a network for a loop: "
                           "expected the run of a loop")
-    names = read(directory / rundir.JOURNAL).header["names"]
-    if list(names) != list(wiring.plan.names):
+    names = cast(list[str], read(directory / rundir.JOURNAL).header["names"])
+    if names != list(wiring.plan.names):
         raise RecordError(f"{directory}: the loop's nodes are {listed(names, 5)}, and this network has "
                           f"{listed(wiring.plan.names, 5)}: its decisions are not known for others")
     return found

@@ -15,6 +15,7 @@ import numpy as np
 
 from emul.base.plain import PlainDict
 
+FIRST_BATCH = 1 << 16                   # numbers from here on have 5 bytes in a header, so sizes do not depend on them
 NO_LOADS = np.zeros((0, 6), np.int64)
 NO_TIMES = np.zeros(0)
 NO_NODES = np.zeros(0, np.int64)

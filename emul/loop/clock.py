@@ -38,7 +38,7 @@ from emul.base.errors import EmulError
 from emul.base.plain import PlainDict
 from emul.base.tracebacks import named
 from emul.base.units import LARGEST
-from emul.loop.caller import Answer, Caller, Came, Orders, PeerStep, RunEnded, Step, run_for
+from emul.loop.caller import FIRST_BATCH, Answer, Caller, Came, Orders, PeerStep, RunEnded, Step, run_for
 from emul.loop.payload import NOTHING, LoopPayload, payload_of
 from emul.loop.presence import Presence
 from emul.scenario import Given, Scenario, Stop
@@ -195,7 +195,7 @@ class Clock:
         self._asked: Collection[int] = ()       # clients of this round of a synchronous loop
         self._gathered = False
         self._open: ClientBlock | None = None
-        self._batch = 0
+        self._batch = FIRST_BATCH
         self._heard: Sequence[int] = ()         # of the answer before
         self._after, self._ordered = "the beginning", False
         self._of_peers: dict[int, list[int]] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,8 +12,7 @@ from emul.base.errors import WireError
 from emul.message.wire import MAX_DECLARED, Declared, Message, encode, fixed
 
 
-@dataclass(frozen=True)
-class LoopPayload:
+class LoopPayload(NamedTuple):
     """So many bytes. declares: the loop has said how many. content: (bytes,) uint8, where arrays were given; None: of a
     run from a record, which has sizes alone."""
 

@@ -13,13 +13,12 @@ Bytes: those of the arrays that the loop gives, encoded, or those that it declar
 
 from __future__ import annotations
 
-import struct
 import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal, cast
+from typing import Literal, NamedTuple, cast
 
 import numpy as np
 
@@ -46,7 +45,7 @@ class Model(Message):
 
     content: Octets                     # what the loop sends, encoded; empty where it declares a size
     declared: Declared
-    batch: bytes                        # the number of the orders that it belongs to, 4 bytes
+    batch: int                          # of the loop's sendings, from FIRST_BATCH: 5 bytes in all of a run
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class Update(Message):
 
     content: Octets
     declared: Declared
-    batch: bytes
+    batch: int
 
 
 @dataclass(frozen=True)
@@ -75,8 +74,7 @@ class RoundAbandoned(ProtocolFailure):
     """The loop has left its round by an exception."""
 
 
-@dataclass(frozen=True)
-class ClientWork:
+class ClientWork(NamedTuple):
     """A client's work on one message. takes_s: seconds that the loop states; None: the file's `compute` says it."""
 
     label: str
@@ -212,7 +210,7 @@ class Host:
                               ).append(client)
         for clients in groups.values():
             content, declared = works[clients[0]].down.fields()
-            message = Model(content, declared, struct.pack(">I", step.batch))
+            message = Model(content, declared, step.batch)
             node.broadcast(clients, self._scoped(message))
 
     def _scoped(self, message: Message) -> Message:
@@ -239,7 +237,7 @@ class Host:
             found = await node.collect(1, timeout_s=left_s if step.limit is not None else _LONG_S)
             if not found:
                 break
-            key = _batch(cast(Update, found[0])), found[0].sender
+            key = cast(Update, found[0]).batch, found[0].sender
             self._take(found)
             if key in wanted and self._came and self._came[-1].node == key[1]:
                 came.append(self._came.pop())
@@ -259,7 +257,7 @@ class Host:
 
     def _take(self, messages: Sequence[Message]) -> None:
         for message in messages:
-            round_ = self._asked.pop((_batch(cast(Update, message)), message.sender), None)
+            round_ = self._asked.pop((cast(Update, message).batch, message.sender), None)
             if round_ is not None:
                 self._came.append(Came(message.sender, round_, self._node.now_ns))
 
@@ -277,10 +275,6 @@ def report(node: Node, values: PlainDict, model: np.ndarray = NO_MODEL) -> None:
 
 _ALL = 10**9                            # messages, more than any inbox has
 _LONG_S = 10**8                         # seconds of a wait without a deadline
-
-
-def _batch(message: Model | Update) -> int:
-    return int.from_bytes(message.batch, "big")
 
 
 def unscoped(message: Message) -> Message:
@@ -334,7 +328,7 @@ async def client(node: Node, p: Params) -> None:
 
 async def update_for(node: Node, known: SharedOrders, message: Model) -> Update:
     """Compute as long as the loop says; the answer."""
-    work = known.work.pop((_batch(message), node.id))
+    work = known.work.pop((message.batch, node.id))
     await computed(node, work.label, work.cpu_ns, work.takes_s)
     return Update(*work.up.fields(), message.batch)
 

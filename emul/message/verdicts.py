@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from emul.base.errors import WireError
-from emul.message.wire import Encoded, Holds, Message, decode
+from emul.message.wire import Declared, Encoded, Holds, Message, decode
 
 Check = Callable[[Any], str]        # "" or what is wrong with a value
 
@@ -83,7 +83,7 @@ def _glances(cls: type[Message]) -> list[tuple[str, Glance | None]]:
 
 def _glance(kind: object) -> Glance | None:
     kind, holds = _held(kind)
-    if kind in _PLAIN:
+    if kind in _PLAIN or kind is Declared:
         return lambda value: type(value) is kind
     if kind is float:
         if not holds.finite:

@@ -422,7 +422,8 @@ def encode(message: Message) -> Encoded:
     alike = _likeness(plan, message) if plan.arrays else None
     header = None if alike is None else _headers.get(alike)
     if header is not None:
-        return Encoded(header, _lasting([getattr(message, name) for name in plan.arrays]))
+        return Encoded(header, _lasting([getattr(message, name) for name in plan.arrays]),
+                       sum(getattr(message, name).nbytes for name in plan.declares))
     try:
         for name in plan.loose:
             _only_known(getattr(message, name))
@@ -452,7 +453,7 @@ def encode_each(messages: Sequence[Message]) -> list[Encoded]:
         plan = _plan(type(message))
         alike = _likeness(plan, message) if plan.arrays else None
         header = None if alike is None else _headers.get(alike)
-        if header is None:
+        if header is None or plan.declares:
             found[id(message)] = encode(message)
             continue
         found[id(message)] = _NO_FRAMES
@@ -504,7 +505,7 @@ _headers: dict[_Likeness, bytes] = {}
 _described: dict[bytes, _Described] = {}
 _REMEMBERED = 1000                  # headers, each of
 _SHORT = 256                        # bytes at most
-_INTEGERS = (int, bool)               # types that beside arrays often have the same value
+_INTEGERS = (int, bool, Declared)     # types that beside arrays often have the same value
 
 
 class _Described(typing.NamedTuple):
@@ -578,9 +579,10 @@ def _as_before(encoded: Encoded, types: Mapping[str, type[Message]]) -> Message 
 class _Plan:
     """The expected fields of one message class, worked out once."""
 
-    __slots__ = ("arrays", "cls", "loose", "names", "types")
+    __slots__ = ("arrays", "cls", "declares", "loose", "names", "types")
     arrays: list[str]                   # its fields that are arrays, if all others are integers
     cls: type[Message]
+    declares: list[str]                 # of those others which are declared sizes
     names: list[str]                    # of its fields
     types: list[Any]
     loose: list[str]                    # the fields whose annotation says too little to be trusted
@@ -597,6 +599,7 @@ class _Plan:
         self.types = [hints[name] for name in self.names]
         alike = all(kind is np.ndarray or kind in _INTEGERS for kind in self.types)
         self.arrays = [name for name in self.names if alike and hints[name] is np.ndarray]
+        self.declares = [name for name in self.names if alike and hints[name] is Declared]
         self.loose = [name for name in self.names if not _exact(hints[name], set())]
         for name in self.names:
             _try_annotation(hints[name], cls, name)
