@@ -1,7 +1,7 @@
 """CPU microseconds of `emul.Clock` for each client and round beyond the loop's own work, which is none here.
 
 100 clients on a star, no training, with blocks as a loop writes them. Sizes are declared, or arrays of 1,000 numbers of
-which each client sends its own. What a clock costs once, from its making to its first round, is apart.
+which each client sends its own. The cost of a clock itself, from its making to the end of its first round, is apart.
 """
 
 from __future__ import annotations
