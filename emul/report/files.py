@@ -75,11 +75,11 @@ def vega_lite(figure: Figure, size: FigureSize = SIZES["page"], font: str = "") 
     page = size == SIZES["page"]
     spec = figure.spec() | {"width": size.width, "autosize": {"type": "pad"} if page else {
         "type": "fit-x", "contains": "padding"}}
+    spec["config"] = _config(size, font)
     tokens = {**palette.LIGHT, **figure.tokens}
     filled: PlainDict = palette.fill(spec if page else _smaller(spec, size), tokens)
     filled["height"] = max(round(spec["height"] * (size.flat if figure.elastic else size.rows)),
                            round(_two_lines(filled) * _LINES * size.labels))
-    filled["config"] = _config(size, font)
     return filled | {"datasets": {name: records(f) for name, f in figure.frames.items()}}
 
 
