@@ -177,6 +177,8 @@ def all_ended_known_at(nodes: Sequence[KNode], network: Network, node: KNode, le
     known = 0
     for leader in leaders:
         source = nodes[leader]
+        if source.finished_at is None and not source.downs:
+            return None                         # nearly always
         ends = [begin for begin, end in source.downs if end is None]
         if source.finished_at is not None:
             ends.append(source.finished_at)

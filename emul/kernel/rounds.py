@@ -32,11 +32,11 @@ def next_round(kernel: Kernel, node: KNode, action: NextRound) -> None:
     if action.of is not None:
         if node.leaders != leaders:
             node.leaders, node.followed_at = leaders, node.time
+            for leader in leaders:
+                kernel.followers.setdefault(leader, set()).add(node.id)
             if node.watchers:                   # its leaders may have left what somebody waits for
                 tell_watchers(kernel, node.time, node)
         node.quorum = action.quorum
-        for leader in leaders:
-            kernel.followers.setdefault(leader, set()).add(node.id)
         for copy in node.losses:                # lost before it was known whom the node follows
             if skip_lost_rounds(node, copy, node.time):
                 tell_watchers(kernel, node.time, node)
