@@ -17,7 +17,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from emul.base.plain import PlainDict
 from emul.record.rundir import SUMMARY, read_json
@@ -27,9 +26,6 @@ from emul.study.cells import Cell, asked, code_of
 from emul.study.directory import StudyError
 from emul.study.job import CELLS, ORIGIN_COLUMNS, read_origin, revision
 from emul.study.tables import observations, result
-
-if TYPE_CHECKING:
-    pass
 
 AGAIN = {                               # the keys from which a row of any table can be made again
     "key": "Hash of the resolved scenario: of what was asked for. Unlike a cell's it leaves out the version of emul "

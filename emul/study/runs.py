@@ -204,9 +204,9 @@ def complete(path: Path, cells: Sequence[Cell], where: Where, save: Callable[[li
                 for text in summary["invariants"]]
     knowing = dict.fromkeys(cell.scheme for cell, summary in summaries if oracle_waits(summary))
     uses = [use for cell, summary in summaries if cell.key not in there and (use := summary.get("real_store"))]
-    used, of = (sum(use["found"] for use in uses), sum(use["found"] + use["missed"] for use in uses))
-    return StudyOutcome(path, runs(), failed(), len(there), violated, sorted(said), used / of if of else None,
-                        list(knowing), len(known))
+    wanted = sum(use["found"] + use["missed"] for use in uses)
+    return StudyOutcome(path, runs(), failed(), len(there), violated, sorted(said),
+                        sum(use["found"] for use in uses) / wanted if wanted else None, list(knowing), len(known))
 
 
 def _of_cells(texts: dict[str, str], cells: Sequence[Cell]) -> str:
