@@ -284,7 +284,7 @@ def _first_line(text: str) -> str:
     return next((line for line in text[:4000].splitlines() if line.strip() and line.lstrip()[0] != "#"), "")
 
 
-_SINCE_1970 = 10**18        # ns: a time of 2001 and later, and 31 years of a run
+_SINCE_1970 = 3 * 10**17    # ns: a time of 1979 and later, and 9 years of a run
 
 
 def _times(file: tables.TextTable, name: str) -> list[int | None]:
