@@ -22,7 +22,7 @@ import math
 import os
 import threading
 import weakref
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import process_time_ns
@@ -192,7 +192,6 @@ class Clock:
         self._inside = self._left_open = False  # in a round; out of it, and the role is not told yet
         self._steps: list[Step] = []            # what the role is to be told
         self._blocks: list[ClientBlock] = []          # of this round, not sent yet
-        self._asked: Collection[int] = ()       # clients of this round of a synchronous loop
         self._gathered = False
         self._open: ClientBlock | None = None
         self._batch = FIRST_BATCH
@@ -231,7 +230,7 @@ class Clock:
             raise LoopError(f"round {self._round} has not ended: a round begins when the block of the last is left")
         self._tell_leave()
         self._round += 1
-        self._inside, self._gathered, self._asked = True, False, []
+        self._inside, self._gathered = True, False
         if self.mode != "peers":
             self._steps.append(Step("begin"))
         return LoopRound(self, self._round)
@@ -282,7 +281,7 @@ class Clock:
             self._tell_leave()
             ended = self._ask(Step("finish"), "clock.finish()", ends=True)
         assert isinstance(ended, RunEnded)
-        self._stop("the clock has finished")
+        self._end = "the clock has finished"
         return runs_of(cast(list[engine.Result], list(ended.results)))[0]
 
     def __repr__(self) -> str:
@@ -298,7 +297,7 @@ class Clock:
         node = self._node(client)
         if self.mode == "synchronous" and self._gathered:
             raise LoopError(f"round {self._round} has gathered: begin another round, or take mode=\"asynchronous\"")
-        if self.mode != "asynchronous" and any(block.node == node for block in self._blocks):
+        if any(block.node == node for block in self._blocks):
             raise LoopError(f"{client} has a block in round {self._round} already")
         if self.mode == "peers" and down is not None:
             raise LoopError("now.client(down=) has no server to send it: peers send by now.exchange(pairs, payloads)")
@@ -457,7 +456,7 @@ class Clock:
     def _heard_from(self, answer: Answer | RunEnded, ends: bool = False) -> Answer | RunEnded:
         """The answer. Raises LoopError: the run has ended, and the loop has not."""
         if isinstance(answer, RunEnded) and not (ends and answer.error is None):
-            self._stop("its run has ended")
+            self._end = "its run has ended"
             if answer.error is not None:
                 raise LoopError(f"the run has failed: {named(answer.error)}") from answer.error
             results = cast(Sequence[engine.Result], answer.results)
@@ -475,13 +474,10 @@ class Clock:
     def _interrupt(self) -> None:
         """End the run as an interrupted one: its journal is kept."""
         if not self._end:
-            self._stop("the loop was interrupted")
+            self._end = "the loop was interrupted"
             self._close()
             if self._thread is not None:
                 self._thread.join(_CLOSING_S)
-
-    def _stop(self, why: str) -> None:
-        self._end = why
 
     # --- checks -------------------------------------------------------------------------------------------------------
 

@@ -229,17 +229,14 @@ class Host:
     async def _gather_asked(self, step: Step) -> list[Came]:
         """The same in an asynchronous loop: others that come meanwhile wait to be taken."""
         node = self._node
-        wanted = {(step.batch, client) for client in (row[0] for row in step.loads.tolist())}
         until_ns = node.now_ns + round((step.limit or 0) * 1e9)
-        need, came = step.first or len(wanted), list[Came]()
-        while len(came) < min(need, len(wanted)):
-            left_s = max(0, until_ns - node.now_ns) / 1e9
-            found = await node.collect(1, timeout_s=left_s if step.limit is not None else _LONG_S)
+        need, came = step.first or len(step.loads), list[Came]()
+        while len(came) < need:
+            found = await node.collect(1, timeout_s=max(0, until_ns - node.now_ns) / 1e9)
             if not found:
                 break
-            key = cast(Update, found[0]).batch, found[0].sender
             self._take(found)
-            if key in wanted and self._came and self._came[-1].node == key[1]:
+            if cast(Update, found[0]).batch == step.batch:
                 came.append(self._came.pop())
         return came
 
@@ -274,7 +271,6 @@ def report(node: Node, values: PlainDict, model: np.ndarray = NO_MODEL) -> None:
 
 
 _ALL = 10**9                            # messages, more than any inbox has
-_LONG_S = 10**8                         # seconds of a wait without a deadline
 
 
 def unscoped(message: Message) -> Message:
