@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import emul
-from emul import api, roles
+from emul import api, loop, roles
 from emul.record.progress import live
 from emul.study.runs import StudyProgress
 
@@ -40,9 +40,10 @@ def test_the_stub_the_module_and_the_api_name_the_same_things() -> None:
     stub = ast.parse((ROOT / "emul/__init__.pyi").read_text())
     said = {alias.asname for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names}
     assert set(api.__all__) == set(emul._API)
-    assert said == {*emul._API, *emul._ROLES} <= set(dir(emul))
+    assert said == {*emul._API, *emul._ROLES, emul._CLOCK} <= set(dir(emul))
     assert all(getattr(emul, name) is getattr(api, name) for name in emul._API)
     assert all(getattr(emul, name) is getattr(roles, name) for name in emul._ROLES)
+    assert emul.Clock is loop.Clock
     assert (ROOT / "emul/py.typed").is_file()
     with pytest.raises(AttributeError, match="module 'emul' has no attribute 'nothing'"):
         _ = emul.nothing        # type: ignore[attr-defined]
