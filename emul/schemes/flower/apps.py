@@ -214,6 +214,7 @@ class Loaded:
         self._app = app
         self._found: dict[Side, object] = {}
         self.told: set[str] = set()         # of exceptions of its ClientApp
+        self.broadcast: Any = None          # the last call of the ServerApp (`encoding.SharedCall`)
         os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
         self.globals = Globals(partial(_is_named, app))
         warn_of_hashes()

@@ -59,6 +59,10 @@ def loaded(world: World, p: AppParams) -> Loaded:
         weakref.finalize(world, _loaded.pop, id(world), None)
         import flwr.supercore  # noqa: F401    which makes its log, at a level of its own
 
+        from emul.schemes.flower import arrays, encoding
+
+        arrays.install()
+        found.broadcast = encoding.SharedCall()
         logging.getLogger("flwr").setLevel(p.log.upper())
     return found
 
@@ -199,21 +203,21 @@ def label_of(call: Call) -> str:
 
 def serve(node: Node, p: AppParams, client: Client, call: Call) -> Served | None:
     """Call the client app with a message; None: it has expired, or is none. An exception of the app becomes a reply."""
-    with off_the_clock():
+    own = FIRST_ID + node.index
+    with off_the_clock():               # a broadcast is read once in a worker: nobody in particular has read it
         app = loaded(node.world, p)
         function = app.get("client")
+        try:
+            message = app.broadcast.message_of(call, own)
+        except ProtocolViolation:
+            return None
     from flwr.app import Context, RecordDict
 
     from emul.schemes.flower import encoding
 
-    own = FIRST_ID + node.index
     if client.context is None:
         client.context = Context(RUN_ID, own, {"partition-id": node.index, "num-partitions": len(node.clients)},
                                  RecordDict(), app.config)
-    try:
-        message = encoding.message_of(call, own)
-    except ProtocolViolation:
-        return None
     if created_s(node.now_ns) >= message.metadata.created_at + message.metadata.ttl:
         return None
     clock = AppClock(node.now_ns, lambda seconds: None)
