@@ -62,7 +62,7 @@ def _load(source: Source, name: str, path: Path, sets: Sequence[Edit], seed: int
           plugins: Sequence[str] | None) -> Scenario:
     """Each step once, in this order; what is wrong is told of all of them together. plugins None: nothing is checked.
     """
-    seed = seed.item() if hasattr(seed, "item") else seed       # of NumPy
+    seed = getattr(seed, "item", lambda: seed)()        # NumPy's as Python's
     source = edited(source, name, path, sets, seed)
     network_of_loop(source.tree)
     sections, wrong = validated(source.tree)
