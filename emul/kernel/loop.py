@@ -425,10 +425,11 @@ def _imitate_next(kernel: Kernel) -> bool:
 def _imitate(kernel: Kernel, node: KNode, imitator: Imitator) -> None:
     """Apply the actions of a precedent to a node that imitates it."""
     imitator.applied += 1
-    actions, time = imitator.precedent.replies[imitator.applied].actions, node.time
+    replies, time = imitator.precedent.replies, node.time
+    actions = replies[imitator.applied].actions
     # The two entries of the calendar that a imitator would make, for a message that lies there and a computation of no
     # time, would be taken at once if nothing else is to happen at that time. So they are not made.
-    if len(actions) == 1 and _is_next(kernel, time):
+    if len(actions) == 1 and imitator.applied + 1 < len(replies) and _is_next(kernel, time):
         only = actions[0]
         if type(only) is Wait:
             kernel.now, node.inbox, node.unread = time, [], None
@@ -436,7 +437,7 @@ def _imitate(kernel: Kernel, node: KNode, imitator: Imitator) -> None:
             node.epoch += 2
             kernel.open_at(node, time)
             return
-        if type(only) is Compute and not (only.cost or only.lane):
+        if type(only) is Compute and not (only.cost or only.lane or (node.in_round and round_is_over(node))):
             kernel.now = time
             kernel.log((rows.COMPUTE, time, node.id, only.label, 0, only.work, node.round))
             if only.declared:

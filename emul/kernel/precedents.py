@@ -6,7 +6,7 @@ the kernel applies its actions to them as if their workers had answered so, and 
 theirs. Rows, times and fates are those of nodes that answer for themselves.
 
     an example    enters, is asked, and answers; its worker says whether that has left a trace (`Reply.traceless`)
-    a imitator    enters, waits until the example has answered, and computes, sends and leaves as that did;
+    an imitator    enters, waits until the example has answered, and computes, sends and leaves as that did;
                   where it meets what the example did not, its worker gets the events that it was spared
 
 A class whose example leaves a trace, or does what depends on its own time, is asked node by node from then on.
@@ -38,7 +38,7 @@ _SAME_FOR_ALL = (Send, Wait, Compute, LeaveRound, NextRound)        # actions th
 
 
 def enter(kernel: Kernel, node: KNode, event: Entered) -> None:
-    """Open the activation of a node that enters a round: as an example, a imitator, or on its own."""
+    """Open the activation of a node that enters a round: as an example, an imitator, or on its own."""
     classes = kernel.plan.classes
     if classes and event.round and classes[node.id] >= 0:
         event.sent = node.sent
@@ -70,7 +70,7 @@ def learn(kernel: Kernel, node: KNode, reply: Reply) -> None:
     precedent, replies = kernel.learning[node.id], _all_of(reply)
     actions = [action for one in replies for action in one.actions]
     last = actions[-1] if actions else None
-    computes = type(last) is Compute and last.cost > 0
+    computes = type(last) is Compute
     begun = precedent.replies or len(replies) > 1           # it has read the message, and did nothing before
     if not (begun and (computes or (type(last) is NextRound and replies[-1].traceless))
             and all(map(_same_for_all, actions)) and not any(one.error for one in replies)):
@@ -80,11 +80,13 @@ def learn(kernel: Kernel, node: KNode, reply: Reply) -> None:
         for other, event in precedent.waiting:
             if type(event) is Entered:
                 del kernel.imitators[other.id]
+                precedent.imitators -= 1
             else:
                 kernel.imitators[other.id].events.pop()
                 _ask(kernel, other, kernel.imitators[other.id])
             kernel.port.post(other.worker, event)
-        precedent.waiting = []
+        precedent.asked, precedent.waiting, precedent.retired = False, [], True
+        _let_go(kernel, precedent)
         return
     precedent.heads.add(len(precedent.replies))
     precedent.replies += replies
@@ -108,7 +110,7 @@ def _same_for_all(action: object) -> bool:
     if type(action) is Wait:
         return action.deadline == NO_DEADLINE
     if type(action) is Compute:
-        return not (action.activity or action.alone)
+        return action.cost >= 0 and not (action.activity or action.alone)
     return type(action) in _SAME_FOR_ALL
 
 
@@ -123,7 +125,7 @@ def _keep_frames(kernel: Kernel, node: KNode, action: Send, precedent: Precedent
 
 
 def go_on(kernel: Kernel, node: KNode, event: Ready | Computed) -> None:
-    """Open the activation of a node in its round, be it an example or a imitator."""
+    """Open the activation of a node in its round, be it an example or an imitator."""
     imitator = kernel.imitators.get(node.id) if kernel.imitators else None
     if imitator is not None:
         if not _imitates(node, imitator, event):
@@ -153,7 +155,7 @@ def _imitates(node: KNode, imitator: Imitator, event: Ready | Computed) -> bool:
 
 
 def _ask(kernel: Kernel, node: KNode, imitator: Imitator) -> None:
-    """Have the role of a imitator really come to where it is. Raises RoleFailed: it has done otherwise than others."""
+    """Have the role of an imitator really come to where it is. Raises RoleFailed: it has done otherwise than others."""
     del kernel.imitators[node.id]
     entered, payload = imitator.events[0], imitator.copy.payload
     assert payload is not None
@@ -185,7 +187,7 @@ def _without_node(action: object) -> object:
 
 
 def ended(kernel: Kernel, node: KNode, imitator: Imitator) -> None:
-    """A imitator has done all that its precedent did: the message that began it is read."""
+    """An imitator has done all that its precedent did: the message that began it is read."""
     del kernel.imitators[node.id]
     payload = imitator.copy.payload
     assert payload is not None

@@ -163,6 +163,15 @@ async def abandoning(node: Node, p: Any) -> None:
             await node.compute("rest", node.task.samples)
 
 
+async def finishing(node: Node, p: Any) -> None:
+    async for round_ in node.rounds(of=node.server):
+        with round_:
+            await node.recv(Task, node.server)
+            samples = await node.compute("train", node.task.samples)
+            await node.compute("rest", node.task.samples)
+            node.send(node.server, Done(samples, 0))
+
+
 async def drawing(node: Node, p: Any) -> None:
     async for round_ in node.rounds(of=node.server):
         with round_:
@@ -192,12 +201,14 @@ JITTER = "links=[{match: '*', latency: {distribution: uniform, mean: 20 ms, jitt
 
 
 @pytest.mark.parametrize("train_s", [0.0, 0.015, 0.03, 0.07, 0.12])
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_imitator_whose_computation_is_cut_is_asked_from_its_entry_on(train_s: float, workers: int) -> None:
-    costs = {"client/train": train_s, "client/rest": 0.02}
+@pytest.mark.parametrize("rest_s", [0.0, 0.02])
+@pytest.mark.parametrize("client", [abandoning, finishing])
+def test_an_imitator_whose_round_is_over_is_asked_from_its_entry_on(
+        client: Callable[..., Any], rest_s: float, train_s: float) -> None:
+    costs = {"client/train": train_s, "client/rest": rest_s}
     for seed in range(3):
-        found = lent(abandoning, JITTER, f"seed={seed}", pool=Posting(workers, seed), costs=costs)
-        assert found.digest == lent(abandoning, JITTER, f"seed={seed}", served=False, costs=costs).digest
+        found = lent(client, JITTER, f"seed={seed}", pool=Posting(1 + seed, seed), costs=costs)
+        assert found.digest == lent(client, JITTER, f"seed={seed}", served=False, costs=costs).digest
 
 
 def test_a_role_that_draws_is_found_out() -> None:
@@ -207,7 +218,7 @@ def test_a_role_that_draws_is_found_out() -> None:
     assert found.digest == lent(drawing, served=False).digest
 
 
-def test_a_imitator_that_turns_out_to_do_otherwise_fails_the_run() -> None:
+def test_an_imitator_that_turns_out_to_do_otherwise_fails_the_run() -> None:
     with pytest.raises(RoleFailed, match=r"the scheme must not have 'client' in `interchangeable`$"):
         lent(naming, JITTER, "stop.rounds=6")
 
@@ -255,6 +266,18 @@ def scenarios(draw: st.DrawFn) -> tuple[str, list[str], dict[str, float] | None]
     costs = draw(st.sampled_from([None, {"client/train": 0.012, "server/aggregate": 0.001, "server/select": 0.0,
                                          "server/encode": 0.0, "client/decode": 0.002}]))
     return text(entry + "}", draw(st.integers(3, 9))), sets, costs
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.sampled_from([abandoning, finishing, plain]), st.sampled_from([0.0, 0.005, 0.02, 0.04, 0.07, 0.1]),
+       st.sampled_from([0.0, 0.01, 0.05]), st.sampled_from(["", ", outage: {model: bernoulli, p: 0.2, per: message}"]),
+       st.integers(0, 999), st.integers(1, 3))
+def test_roles_that_are_cut_and_lose_messages_run_the_same(
+        client: Callable[..., Any], train_s: float, rest_s: float, outage: str, seed: int, workers: int) -> None:
+    sets = JITTER.replace("jitter: 15 ms}", f"jitter: 19 ms}}{outage}"), f"seed={seed}", "stop.rounds=6"
+    costs = {"client/train": train_s, "client/rest": rest_s}
+    found = lent(client, *sets, pool=Posting(workers, seed), costs=costs)
+    assert found.digest == lent(client, *sets, served=False, costs=costs).digest
 
 
 @settings(max_examples=60, deadline=None)
