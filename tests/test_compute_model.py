@@ -100,6 +100,13 @@ def test_steps_that_a_scheme_says_itself_are_those_that_count(tmp_path: Path) ->
                for each in found.values() for cost in each)
 
 
+def test_a_scheme_of_gradients_takes_one_step_whatever_the_solver_says(tmp_path: Path) -> None:
+    found = costs(run_text(text(tmp_path, scheme="signsgd", solver="{sgd: {lr: 0.1, steps: 50, batch: 32}}")))
+    line = step_counts(Task({"data": {"set": "digits"}, "partition": "iid", "model": "digits_cnn",
+                             "solver": {"sgd": {"lr": 0.1, "steps": 50, "batch": 32}}}, 3, 3))
+    assert found[2] == [pytest.approx(step_time(FAST, line.of(32)).seconds * 1e9, abs=1)] * 2
+
+
 def test_a_speed_of_nodes_and_a_slow_fault_are_relative_to_the_device(tmp_path: Path) -> None:
     plain = costs(run_text(text(tmp_path)))
     faster = costs(run_text(text(tmp_path) + "nodes: [{match: client1, speed: 4}]\n"))

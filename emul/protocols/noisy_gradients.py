@@ -52,7 +52,7 @@ def wrong_privacy(p: Private) -> list[str]:
 
 async def noisy_gradient(node: Node, model: Vector, clip: float, std: float) -> Vector:
     """At a client: c_k, (d,) float32, from its next batch."""
-    gradient, _ = await node.compute("train", node.task.gradient, model)
+    gradient, _ = await node.compute("train", node.task.gradient, model, cost_s=node.training_s(1))
     found: Vector = await node.compute("noise", noisy, gradient, clip, std, node.stream("noise"), work=gradient.size)
     return found
 

@@ -53,7 +53,7 @@ def voted(model: Vector, votes: Mapping[int, Update], lr: float) -> Vector:
 
 async def client(node: Node, p: Params) -> None:
     async def train(model: Vector) -> tuple[Vector, int]:
-        return await node.compute("train", node.task.gradient, model)
+        return await node.compute("train", node.task.gradient, model, cost_s=node.training_s(1))
 
     await synchronous_client(node, train, up=VOTES, selection=p.selection)
 
