@@ -56,6 +56,15 @@ def test_what_has_a_row_is_not_run_again_though_its_run_is_gone(small: Path, ins
     assert len(rows(table)) == 2
 
 
+def test_of_two_sweeps_on_one_table_the_second_adds_no_row_that_the_first_has_added(small: Path, inside: Inside,
+                                                                                    tmp_path: Path) -> None:
+    first, second = (Done(tmp_path / "done.csv") for _ in range(2))         # both opened while the table was not there
+    study = sweep(small, inside(), seeds=[0], schemes=["fedavg"])
+    for table in (first, second):
+        table.add(study.path, study.runs[0])
+    assert len(rows(tmp_path / "done.csv")) == 1
+
+
 def test_a_row_that_was_cut_is_not_done_and_does_not_swallow_the_next_one(small: Path, inside: Inside,
                                                                           tmp_path: Path) -> None:
     table = tmp_path / "done.csv"
