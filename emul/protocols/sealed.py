@@ -251,14 +251,15 @@ class SealedArithmetic:
         return sealed
 
     def sound(self, *names: str, count: int | None = None, length: int | None = None, partial: bool = False) -> Demand:
-        """For `accept`: each of these fields is a vector under this key, or a list of such ones. count: of how many.
+        """For `accept`: each of these fields is a vector under this key, or a list of such ones. count: of how many;
+        None: one or more.
         length: of a vector, if it is not d. partial: partial decryptions of it."""
         def accept(message: Any) -> None:
             for name in names:
                 value = getattr(message, name)
                 vectors = [value] if isinstance(value, Sealed) else value
-                demand(isinstance(value, Sealed) or count is None or len(vectors) == count,
-                       f"{name}: expected {count} vectors")
+                demand(bool(vectors) if count is None else isinstance(value, Sealed) or len(vectors) == count,
+                       f"{name}: expected {'a vector' if count is None else f'{count} vectors'}")
                 for sealed in vectors:
                     self.box.demand(sealed, self.d if length is None else length, partial)
         return accept

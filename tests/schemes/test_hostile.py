@@ -149,3 +149,14 @@ def test_a_client_trains_once_for_a_model_that_a_server_sends_in_floods(name: st
 def test_an_empty_alignment_is_a_violation() -> None:
     world, _ = forger.forged("vertical", "server", ("empty",), "Aligned")
     assert {row[4] for row in world.rows if row[0] == R.REJECT} == {"positions: no sample in common"}
+
+
+@pytest.mark.parametrize(("role", "kind", "behaviour", "said"), [
+    ("server", "Blinded", "empty", "updates: expected a vector"),
+    ("cloud", "Weights", "one dimension more", "weights: expected 5 floats"),
+    ("cloud", "Weights", "largest", "weights: expected numbers with a sum of 1 at most"),
+    ("cloud", "Weights", "absurd values", "weights: expected numbers with a sum of 1 at most")])
+def test_sums_and_weights_that_no_server_of_pefl_can_have_made_are_violations(role: str, kind: str, behaviour: str,
+                                                                              said: str) -> None:
+    world, who = forger.forged("pefl", role, (behaviour,), kind)
+    assert said in forger.blamed(world, who)[who]

@@ -35,6 +35,7 @@ from emul.base.errors import ProtocolFailure, TooFewClients
 from emul.primitives.he.paillier import Packing, PrivateKey, PublicKey, key_pair
 from emul.protocols import key_centre
 from emul.protocols.audit import keep_input, keep_opened, keep_pad, keep_weighted
+from emul.protocols.demands import both, demand
 from emul.protocols.key_centre import KeyParts, PartyKeys, hold_keys, number, octets, wake_centre
 from emul.protocols.sealed import (
     Sealed,
@@ -187,7 +188,8 @@ async def aggregate(c: SealedArithmetic, p: Params, cloud: int, g: Mapping[int, 
                                     cost_s=c.cost(add=m))
         node.send(cloud, Padded(padded))
     full = m if p.variant == "full" else 0
-    said = await node.recv(Weights, cloud, p.server_timeout_s, accept=c.sound("updates", count=full))
+    said = await node.recv(Weights, cloud, p.server_timeout_s, accept=both(
+        c.sound("updates", count=full), partial(shares_of_one, m)))
     if not said.weights.any():
         raise AllRejected(f"all_rejected: none of {m} updates correlates with the median")
     node.judged(clients, [k for k, w in zip(clients, said.weights, strict=True) if w > 0],
@@ -246,6 +248,13 @@ async def opened(c: SealedArithmetic, key: PrivateKey, vectors: Sequence[Sealed]
     found: np.ndarray = await c.node.compute("decrypt", open_rows, c.box, key, vectors, c.d,
                                              cost_s=c.cost(decrypt=len(vectors)))
     return found
+
+
+def shares_of_one(m: int, said: Weights) -> None:
+    """For `accept`: weights as `weights` gives them to m updates."""
+    k = said.weights
+    demand(k.dtype == np.float64 and k.shape == (m,), f"weights: expected {m} floats")
+    demand(bool((k >= 0).all()) and bool(k.sum() <= 1 + 1e-6), "weights: expected numbers with a sum of 1 at most")
 
 
 def whole(k: np.ndarray) -> list[int]:
