@@ -424,6 +424,7 @@ for number in range(3):
 """
 
 
+@pytest.mark.machine
 @pytest.mark.parametrize(("end", "code"), [("os.kill(os.getpid(), signal.SIGINT)", -2), ("sys.exit(3)", 3)])
 def test_an_interrupt_leaves_a_readable_run(
         end: str, code: int, command: Command, tmp_path: Path) -> None:

@@ -243,8 +243,8 @@ def _csv(raw: bytes) -> Reading:
     head = table.header
     ends = ends_of(head)
     named = [name for name in head if name]                     # pandas leaves that of its index empty
-    if ends is None or len(set(named)) < len(named):
-        matrix = [cells[0] for _, cells in table.rows] == head[1:]
+    matrix = [cells[0] for _, cells in table.rows] == head[1:]     # whose sites may be called a and b, as ends may
+    if matrix or ends is None or len(set(named)) < len(named):
         return graph, [*problems, Problem("", ",".join(head)[:40], (
             "expected a first line such as source,target,latency"
             + ("; a matrix stands in topology.matrix, in place of file" if matrix else "")), table.header_line or 1)]
