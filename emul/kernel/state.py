@@ -57,8 +57,8 @@ class Kernel:
         self.port = port
         self.journal = journal
         self.unwritten: list[rows.Row] = []         # not yet in the journal: something earlier may still come
-        # Takes a row for the journal, which gets it when nothing earlier can come any more. Of ten rows a client and
-        # round, a method in its place takes 1 us of 60.
+        # Takes a row for the journal, which gets it when nothing earlier can come any more. The list's own method:
+        # a client has ten rows a round.
         self.log: Callable[[rows.Row], None] = self.unwritten.append
         self.full = UNWRITTEN                       # at so many unwritten rows `_release` looks which may go
         self.settled = -1                           # all rows before this time are in the journal
