@@ -206,6 +206,16 @@ def long(message: Upload) -> None:
     demand(0 <= message.length <= 2.0**20, "length: no length of an update")
 
 
+def with_a_reference(message: Blinded) -> None:
+    """For `accept`: a vector or more and the reference, each with its partial decryption."""
+    demand(len(message.vectors) == len(message.partials) > 1, "vectors: expected two or more, and as many partials")
+
+
+def of_update(m: int, message: Baseline) -> None:
+    """For `accept`: one of m updates."""
+    demand(0 <= message.index < m, "index: no such update")
+
+
 def of_length(message: Inner, count: int) -> None:
     """For `accept`: so many numbers."""
     demand(message.values.shape == (count,) and message.values.dtype == np.int64, f"values: expected {count} numbers")
@@ -219,14 +229,13 @@ async def partner(node: Node, p: Params) -> None:
         with round_:
             n, a_2 = map(number, await hold_keys(node, s, 2, p.server_timeout_s))
             c, share = desk_of(node, p, n), Share(n, a_2)
-            accept = both(c.sound("vectors"), c.sound("partials", partial=True))
+            accept = both(c.sound("vectors"), c.sound("partials", partial=True), with_a_reference)
             blinded = await node.recv(Blinded, node.server, accept=accept)
             m = len(blinded.vectors) - 1
             rows = await node.compute("decrypt", each, c.box.open_jointly, [share] * (m + 1), blinded.vectors,
                                       blinded.partials, [c.d] * (m + 1), cost_s=c.cost(partial=m + 1))
             await multiply(c, p, share, rows, of_reference(m))
-            said = await node.recv(Baseline, node.server, p.server_timeout_s)
-            demand(0 <= said.index < m, "index: no such update")
+            said = await node.recv(Baseline, node.server, p.server_timeout_s, accept=partial(of_update, m))
             await multiply(c, p, share, rows, [(i, said.index) for i in range(m)])
 
 

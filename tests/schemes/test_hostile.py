@@ -151,12 +151,17 @@ def test_an_empty_alignment_is_a_violation() -> None:
     assert {row[4] for row in world.rows if row[0] == R.REJECT} == {"positions: no sample in common"}
 
 
-@pytest.mark.parametrize(("role", "kind", "behaviour", "said"), [
-    ("server", "Blinded", "empty", "updates: expected a vector"),
-    ("cloud", "Weights", "one dimension more", "weights: expected 5 floats"),
-    ("cloud", "Weights", "largest", "weights: expected numbers with a sum of 1 at most"),
-    ("cloud", "Weights", "absurd values", "weights: expected numbers with a sum of 1 at most")])
-def test_sums_and_weights_that_no_server_of_pefl_can_have_made_are_violations(role: str, kind: str, behaviour: str,
-                                                                              said: str) -> None:
-    world, who = forger.forged("pefl", role, (behaviour,), kind)
+@pytest.mark.parametrize(("scheme", "role", "kind", "behaviour", "said"), [
+    ("pefl", "server", "Blinded", "empty", "updates: expected a vector"),
+    ("pefl", "cloud", "Weights", "one dimension more", "weights: expected 5 floats"),
+    ("pefl", "cloud", "Weights", "largest", "weights: expected numbers with a sum of 1 at most"),
+    ("pefl", "cloud", "Weights", "absurd values", "weights: expected numbers with a sum of 1 at most"),
+    ("shieldfl", "server", "Blinded", "empty", "vectors: expected a vector"),
+    ("shieldfl", "server", "Baseline", "zeros", "index: no such update"),
+    ("shieldfl", "server", "Baseline", "ids of nobody", "index: no such update"),
+    ("seccogc", "server", "Deal", "zeros", "dimension: expected 650"),
+    ("seccogc", "server", "Deal", "too large for a machine", "dimension: expected 650")])
+def test_a_message_between_servers_that_no_server_can_have_made_is_a_violation(
+        scheme: str, role: str, kind: str, behaviour: str, said: str) -> None:
+    world, who = forger.forged(scheme, role, (behaviour,), kind)
     assert said in forger.blamed(world, who)[who]

@@ -20,7 +20,7 @@ import numpy as np
 from emul.base.errors import NothingToReceive
 from emul.primitives.crypto.gaussian import gaussian, pairwise_key
 from emul.primitives.crypto.keys import KEY_BYTES, mask_seed
-from emul.protocols.demands import shaped
+from emul.protocols.demands import demand, shaped
 from emul.roles import Node, Vector
 from emul.schemes.fair_seccogc.group import Design, fitted, key_generator
 from emul.schemes.fair_seccogc.messages import Deal, DealTo, Key, Seeds, SeedsHeld
@@ -47,7 +47,7 @@ async def dealer(node: Node, design: Design) -> None:
     s = node.state(DealerState(node.rng.bytes(KEY_BYTES), set(node.clients)))
     async for round_ in node.rounds(of=node.server):
         with round_:
-            got = await node.gather((Deal, DealTo), [node.server])
+            got = await node.gather((Deal, DealTo), [node.server], accept=partial(for_clients_of, node))
             if not got:
                 raise NothingToReceive(f"Deal from {node.world.names[node.server]} is lost or will not be sent")
             deal = got[node.server]
@@ -61,6 +61,13 @@ async def dealer(node: Node, design: Design) -> None:
                 node.send_each({k: Key(key) for k, key in zip(clients, keys, strict=True)})
             else:
                 await send_seeds(node, design, s, clients, A)
+
+
+def for_clients_of(node: Node, deal: Deal | DealTo) -> None:
+    """For `accept`: keys as long as the model, for clients that there are, each once."""
+    demand(deal.dimension == node.task.dimension, f"dimension: expected {node.task.dimension}")
+    members = deal.members.tolist() if isinstance(deal, DealTo) else []
+    demand(len(set(members)) == len(members) and set(members) <= set(node.clients), "members: expected clients")
 
 
 async def send_seeds(node: Node, design: Design, s: DealerState, clients: list[int], A: np.ndarray) -> None:
