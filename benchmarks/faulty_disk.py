@@ -196,8 +196,9 @@ def state(folder: Path) -> tuple[tuple[str, bytes], ...]:
     return tuple(sorted(found))
 
 
-def mistakes(case: Case, kind: str, code: int, said: str, folder: Path) -> list[str]:
-    """The mistakes that a command whose disk has failed has made."""
+def mistakes(kind: str, code: int, said: str, folder: Path, before: Path) -> list[str]:
+    """The mistakes that a command whose disk has failed has made. before: a copy of `folder` as it was, in which a run
+    that was killed may have left temporary files."""
     wrong = [] if kind == "killed" and code == -9 else [
         f"traceback: {said.strip().splitlines()[-1]}"] if "Traceback" in said else []
     if code not in ((0, -9) if kind == "killed" else (0,) if kind == "short" else (0, 1, 2)):
@@ -205,7 +206,8 @@ def mistakes(case: Case, kind: str, code: int, said: str, folder: Path) -> list[
     if code in (1, 2) and not said.strip():
         wrong.append("fails without a word")
     if kind != "killed":
-        wrong += [f"{path.relative_to(folder)} was left" for path in folder.rglob(".*.tmp")]
+        wrong += [f"{path.relative_to(folder)} was left" for path in folder.rglob(".*.tmp")
+                  if not (before / path.relative_to(folder)).exists()]
     return wrong + whole(folder)
 
 
@@ -270,7 +272,7 @@ def hunt(home: Path, sample: int, seed: int, names: tuple[str, ...] = (),
                 folder = home / "there"
                 shutil.copytree(home / "template", folder)
                 code, said, _ = disk.run(case.command, folder, at, kind)
-                found, left = mistakes(case, kind, code, said, folder), state(folder)
+                found, left = mistakes(kind, code, said, folder, home / "template"), state(folder)
                 if not found and left not in sound_states:
                     found = gone_on_with(disk, case, folder, expected)
                     sound_states |= set() if found else {left}
