@@ -19,7 +19,7 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar, overload
 
 import numpy as np
 
@@ -163,7 +163,13 @@ class PlainRows(Sequence[tuple[int, list[str]]]):
     def __len__(self) -> int:
         return len(self._cells) // self._width
 
-    def __getitem__(self, place: Any) -> Any:
+    @overload
+    def __getitem__(self, place: int) -> tuple[int, list[str]]: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[tuple[int, list[str]]]: ...
+
+    def __getitem__(self, place: int | slice) -> tuple[int, list[str]] | list[tuple[int, list[str]]]:
         if isinstance(place, slice):
             return [self[one] for one in range(*place.indices(len(self)))]
         at = range(len(self))[place]

@@ -427,7 +427,7 @@ def _imitate(kernel: Kernel, node: KNode, imitator: Imitator) -> None:
     imitator.applied += 1
     replies, time = imitator.precedent.replies, node.time
     actions = replies[imitator.applied].actions
-    # The two entries of the calendar that a imitator would make, for a message that lies there and a computation of no
+    # The two entries of the calendar that an imitator would make, for a message that lies there and a computation of no
     # time, would be taken at once if nothing else is to happen at that time. So they are not made.
     if len(actions) == 1 and imitator.applied + 1 < len(replies) and _is_next(kernel, time):
         only = actions[0]

@@ -26,6 +26,7 @@ from types import ModuleType
 from typing import Any
 
 from emul.base.errors import InputError
+from emul.base.plain import PlainDict
 from emul.base.tracebacks import said
 
 
@@ -63,7 +64,7 @@ def unknown(what: str, known: Iterable[str], name: str, show_name: bool = True) 
     return f"{said}; known are {', '.join(known)}"
 
 
-def with_options(spec: object) -> tuple[str, dict[str, Any]] | None:
+def with_options(spec: object) -> tuple[str, PlainDict] | None:
     """Name and options of what a scenario writes as `name` or `{name: {option: value}}`; None: it is neither.
 
     >>> with_options("logistic"), with_options({"transformer": {"blocks": 5}}), with_options(5)

@@ -30,7 +30,7 @@ _PREFIX = 10                        # bytes of a file of version 1.0 before the 
 class NpyHeader:
     """The content of a header. start: of the numbers in the file, in bytes; count: of the numbers."""
 
-    dtype: np.dtype[Any]
+    dtype: np.dtype
     shape: tuple[int, ...]
     fortran: bool
     start: int
@@ -89,18 +89,18 @@ def _kind(header: bytes) -> NpyHeader | None:
 
 
 @lru_cache(maxsize=1024)
-def _header(dtype: np.dtype[Any], shape: tuple[int, ...], fortran: bool) -> tuple[bytes, str]:
+def _header(dtype: np.dtype, shape: tuple[int, ...], fortran: bool) -> tuple[bytes, str]:
     """The header of such arrays, and the name of their dtype."""
     file = BytesIO()
     npy.write_array_header_1_0(file, {"descr": npy.dtype_to_descr(dtype), "fortran_order": fortran, "shape": shape})
     return file.getvalue(), str(dtype)
 
 
-def _filling(original: Callable[..., None], fresh: dict[str, Any]) -> Callable[..., None]:
+def _filling(original: Callable[..., None], fresh: dict[str, object]) -> Callable[..., None]:
     """`Array(dtype=..., shape=..., stype=..., data=...)`, which checks the arguments one by one in closures. A message
     of eight arrays is read in 97 us and not 142."""
     @wraps(original)
-    def init(self: Array, *args: Any, **fields: Any) -> None:
+    def init(self: Array, *args: object, **fields: object) -> None:
         own = vars(self)
         if (args or own or len(fields) != 4 or type(self) is not Array or type(fields.get("dtype")) is not str
                 or type(fields.get("stype")) is not str or type(fields.get("data")) is not bytes
@@ -120,7 +120,7 @@ def _writing(original: Callable[..., Array]) -> Callable[..., Array]:
             return original(cls, ndarray)
         fortran = ndarray.flags.f_contiguous and not ndarray.flags.c_contiguous
         header, dtype = _header(ndarray.dtype, ndarray.shape, fortran)
-        raw: Any = np.ascontiguousarray(ndarray.T if fortran else ndarray)
+        raw = np.ascontiguousarray(ndarray.T if fortran else ndarray).data
         return Array(dtype=dtype, shape=ndarray.shape, stype=_NUMPY, data=b"".join((header, raw)))
     return from_numpy_ndarray
 
@@ -134,13 +134,13 @@ def _reading(original: Callable[[Array], np.ndarray]) -> Callable[[Array], np.nd
     return numpy
 
 
-def _unpacking(original: Callable[[Any], Any], fresh: dict[str, Any]) -> Callable[[Any], Any]:
+def _unpacking(original: Callable[[Any], ArrayRecord], fresh: dict[str, object]) -> Callable[[Any], Any]:
     """`array_record_from_proto`, which makes each array once and not a second time for its place in the record. A reply
     of eight arrays is read in 45 us and not 94. The server reads all of them while the other workers wait for it."""
     filled = vars(ArrayRecord({"": Array(np.zeros(()))}))
 
     @wraps(original)
-    def array_record_from_proto(record_proto: Any) -> Any:
+    def array_record_from_proto(record_proto: Any) -> ArrayRecord:
         arrays: dict[str, Array] = {}
         for item in record_proto.items:
             array, value = object.__new__(Array), item.value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -13,6 +13,8 @@ from flwr.proto.message_pb2 import Metadata as ProtoMetadata
 from emul.base.errors import ProtocolViolation
 from emul.schemes.flower.arrays import numbers
 from emul.schemes.flower.messages import CALLS, STAGES, Answer, Call, count_as
+
+T = TypeVar("T")
 
 PHASE = "emul.phase"                # key of a ConfigRecord: what an app wants its message counted under
 _SECAGG, _STAGE = "secaggplus_configs", "stage"
@@ -58,35 +60,35 @@ class SharedCall:
 
     def __init__(self) -> None:
         self._call: Call | None = None
-        self._message: Any = None               # as Flower reads it; never handed out
+        self._message: Message | None = None               # as Flower reads it; never handed out
 
     def message_of(self, call: Call, node_id: int) -> Message:
         """The message as the node `node_id` gets it. Raises ProtocolViolation for bytes that are none."""
-        last = self._call
-        if last is None or call.metadata != last.metadata or not (
+        last, read = self._call, self._message
+        if last is None or read is None or call.metadata != last.metadata or not (
                 call.content is last.content or np.array_equal(call.content, last.content)):
             try:
                 proto = ProtoMessage()
                 proto.metadata.ParseFromString(call.metadata)
                 proto.content.ParseFromString(call.content.tobytes())
-                self._call, self._message = None, message_from_proto(proto)
+                self._call, self._message = None, (read := message_from_proto(proto))
             except Exception as e:      # of protobuf and of Flower: whatever bytes of a peer may cause
                 raise ProtocolViolation(f"no message of Flower: {type(e).__name__}") from None
             self._call = call
-        message, metadata = _another(self._message), _another(self._message.metadata)
+        message, metadata = _another(read), _another(read.metadata)
         vars(metadata).update(_dst_node_id=node_id, _message_id=message_id(metadata.message_id, node_id))
-        vars(message).update(_metadata=metadata, _content=_copied(self._message.content))
+        vars(message).update(_metadata=metadata, _content=_copied(read.content))
         return message
 
 
-def _another(original: Any) -> Any:
+def _another(original: T) -> T:
     """An object with the same attributes."""
     new = object.__new__(type(original))
     vars(new).update(vars(original))
     return new
 
 
-def _copied(value: Any) -> Any:
+def _copied(value: object) -> object:
     """A copy of a record and of all in it that can be changed."""
     if isinstance(value, RecordDict | ArrayRecord | ConfigRecord | MetricRecord):
         new = _another(value)
@@ -141,7 +143,7 @@ def _without_content(message: Message) -> Message:
     return shell
 
 
-def _of_kind(kind: type, content: RecordDict) -> dict[str, Any]:
+def _of_kind(kind: type[T], content: RecordDict) -> dict[str, T]:
     """The records of one kind. Flower's own `config_records` and the like write back what they read, one by one."""
     return {name: record for name, record in content.items() if isinstance(record, kind)}
 
