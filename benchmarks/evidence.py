@@ -45,10 +45,13 @@ TIMINGS = {                             # what a machine took, which no other on
     STUDIES / "deployment_predictions.csv": "rounds of real processes, predicted before",
     STUDIES / "connections_ns3.csv": "transfers in ns-3 and in the model",
     STUDIES / "gpu.csv": "trainings on a GPU",
+    STUDIES / "devices.csv": "steps of training on this machine",
 }
 OTHERS = {                              # without a key for each row -> what the table has
     REPRODUCTIONS / "mp_dp_attacks.csv": "attacks on runs, which `python -m benchmarks.mp_dp_attacks` makes again",
     STUDIES / "atlas_refused.csv": "the mistakes that `emul check` tells of a scheme on a network: of no run",
+    STUDIES / "devices_operations.csv": "operations of steps, which `python -m benchmarks.bench_devices` counts again",
+    STUDIES / "devices_published.csv": "seconds of steps that others have printed",
     STUDIES / "suite_flower.csv": "Flower apps, which `python -m benchmarks.suite_flower` runs again",
 }
 # rounds that tests compute of cells that take minutes; `real_s` is no guide, since trainings came out of stores, too

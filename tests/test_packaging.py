@@ -12,7 +12,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from emul import __version__, cli
-from emul.base import shipped
+from emul.base import files
 from emul.templates import TemplateError, write_plugin
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -70,7 +70,7 @@ def test_the_image_is_built_from_all_that_the_wheel_needs() -> None:
     assert lines[1] == "*"
     assert all((ROOT / name).exists() for name in kept)
     needed = {"pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "emul"}
-    assert needed | set(shipped.NAMES.values()) <= kept
+    assert needed | set(files.SHIPPED.values()) <= kept
     image = (ROOT / "Dockerfile").read_text(encoding="utf-8")
     assert 'ENTRYPOINT ["emul"]' in image
     extras, = re.findall(r"^ARG EXTRAS=(\w+)$", image, re.MULTILINE)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from emul import cli
-from emul.base import shipped
+from emul.base import files
 from emul.scenario import load
 from emul.templates import TemplateError, write_starter
 
@@ -60,8 +60,8 @@ def test_init_overwrites_nothing(tmp_path: Path) -> None:
 
 
 def test_an_installation_without_files_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shipped, "_PACKAGE", tmp_path / "emul")
-    monkeypatch.setattr(shipped, "CARRIED", tmp_path / "emul" / "shipped")
+    monkeypatch.setattr(files, "_PACKAGE", tmp_path / "emul")
+    monkeypatch.setattr(files, "CARRIED", tmp_path / "emul" / "shipped")
     with pytest.raises(TemplateError, match="this installation carries no scenarios"):
         write_starter(tmp_path / "there")
 

@@ -10,7 +10,7 @@ import signal
 import stat
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from digested import digests
 from emul import engine
 from emul.base.errors import RoleFailed, WorkerDied
 from emul.base.files import remove_held_folder
+from emul.base.rows import Row
 from emul.record import rundir
 from emul.record.journal import MemoryJournal, read
 from emul.roles.events import Drop
@@ -151,11 +152,11 @@ def cut_after(rows: int) -> MemoryJournal:
     """A journal that raises Interrupted instead of taking one more row."""
     journal = MemoryJournal({})
 
-    def append(row: Any) -> None:
+    def extend(found: Sequence[Row]) -> None:
+        journal.rows.extend(found[:rows - len(journal.rows)])
         if len(journal.rows) == rows:
             raise Interrupted
-        journal.rows.append(row)
-    journal.append = append
+    journal.extend = extend
     return journal
 
 
