@@ -16,8 +16,8 @@ from benchmarks.common import ROOT, Figure, Options, main, python, run
 CLIENTS, SAMPLED, ROUNDS = 131_072, 100, 1_000
 COMMON = [f"topology.clients={CLIENTS}", "training=skip", "compute={mode: zero}", "task.model=logistic",
           "task.partition={bootstrap: 15}"]
-ALL_TARGET_S, ALL_TARGET_GIB = 15.0, 6.0            # one synchronous round of all
-ROUNDS_TARGET_S = 120.0                             # 1,000 rounds of 100
+ALL_TARGET_S, ALL_TARGET_GIB = 7.0, 2.2              # one synchronous round of all
+ROUNDS_TARGET_S = 12.0                              # 1,000 rounds of 100
 INTELLECT1 = ROOT / "scenarios" / "internet" / "intellect1.yaml"
 INTELLECT1_TARGET_S = 15.0                          # CPU
 SCHEMES = {"FedAvg": f"{{name: fedavg, fraction: {SAMPLED / CLIENTS}}}",

@@ -99,11 +99,21 @@ def _entered(table: Table, header: PlainMapping) -> int:
     return int(part["round"][np.isin(part["node"], header["deciders"])].max(initial=0))
 
 
+def _digest(array: Path) -> str:
+    """Of an array that a node kept. Raises RecordError."""
+    if not array.is_file():                     # to open a pipe would wait for ever
+        raise RecordError(f"{array}: expected a regular file")
+    try:
+        return str(fingerprint(array)["blake2b"])
+    except OSError as e:
+        raise RecordError(f"{array}: {strerror(e)}") from None
+
+
 def _facts(path: Path, derived: Derived, source: Reading, claimed: bool) -> Facts:
     header, table = derived.header, derived.table
     until_ns = max(int(part["time_ns"].max(initial=0)) for part in table.values())
     why = "it is running" if not claimed and RunDirectory(path).running else _why(path, source.complete)
-    artefacts = {node: {name: str(fingerprint(kept.array_file(path, node, name))["blake2b"]) for name in names}
+    artefacts = {node: {name: _digest(kept.array_file(path, node, name)) for name in names}
                  for node, names in kept.artefacts(path).items()}
     incomplete = {"until_s": until_ns / 1e9, "round": _entered(table, header), "why": why}
     return Facts(

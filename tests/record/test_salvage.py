@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
 import struct
 import warnings
@@ -161,6 +162,19 @@ def test_every_command_reads_it_and_says_incomplete(whole: Path, tmp_path: Path,
     assert (run / rundir.INCOMPLETE).exists()
     code, out, _ = emul("salvage", "--json", str(run))
     assert json.loads(out)["runs"][0]["summary"]["incomplete"]["round"] == 3
+
+
+@pytest.mark.parametrize("damage", ["pipe", "loop"])
+def test_an_array_that_cannot_be_read_is_an_error_of_the_record(whole: Path, tmp_path: Path, damage: str) -> None:
+    run = killed(whole, tmp_path / "run")
+    array = run / "artefacts" / "client1" / "kept.npy"
+    array.parent.mkdir(parents=True)
+    if damage == "pipe":
+        os.mkfifo(array)
+    else:
+        array.symlink_to(array)
+    with pytest.raises(RecordError, match=r"kept\.npy: expected a regular file"):
+        load_run(run)
 
 
 def test_a_run_that_is_running_is_read_but_not_written(whole: Path, tmp_path: Path) -> None:
