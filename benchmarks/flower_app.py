@@ -92,7 +92,8 @@ def compared(ours: list[Rounds], theirs: list[Rounds], epochs: int) -> Iterable[
     ratios = sorted(b.later_s / a.later_s for a, b in zip(ours, theirs, strict=True))
     cpu = median(r.cpu_s for r in theirs) / median(r.cpu_s for r in ours)
     yield Figure(f"{what} of the Flower app, times faster than {FLOWER}",
-                 median(r.later_s for r in theirs) / median(r.later_s for r in ours), "x", at_least=ROUND_TARGETS[epochs],
+                 median(r.later_s for r in theirs) / median(r.later_s for r in ours), "x",
+                 at_least=ROUND_TARGETS[epochs],
                  note=f"{cpu:.2f} x in CPU seconds; repeats {ratios[0]:.2f} to {ratios[-1]:.2f} x")
     cpu = median(_start_cpu(r) for r in ours) / median(_start_cpu(r) for r in theirs)
     yield Figure(f"start-up of the Flower app, {what}, part of that of {FLOWER}",
