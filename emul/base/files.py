@@ -163,8 +163,8 @@ def remove_left_folders(parent: Path, prefixes: Sequence[str]) -> None:
 _PACKAGE = Path(__file__).resolve().parents[1]
 CARRIED = _PACKAGE / "shipped"          # the folder of a wheel that has them; see setup.py
 SHIPPED = {"scenarios": "scenarios", "topologies": "topologies",
-         "emul.schema.json": "emul.schema.json",
-         "constraints.txt": "constraints.txt"}      # name -> where a checkout has it
+           "emul.schema.json": "emul.schema.json",
+           "constraints.txt": "constraints.txt"}    # name -> where a checkout has it
 
 
 def shipped(name: str) -> Path:

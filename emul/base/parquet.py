@@ -1,5 +1,5 @@
-"""The one reader of tables in Parquet files, of which nothing is trusted: any may be a stranger's, or be damaged. And
-their writer."""
+"""The one reader and the one writer of tables in Parquet files. Nothing that is read is trusted: any file may be a
+stranger's, or be damaged."""
 
 from __future__ import annotations
 

@@ -5,9 +5,9 @@ broadcast message. The first of them is asked. Its replies are the *precedent*, 
 the kernel applies its actions to them as if their workers had answered so, and frames that it has sent stand for
 theirs. Rows, times and fates are those of nodes that answer for themselves.
 
-    an example    enters, is asked, and answers; its worker says whether that has left a trace (`Reply.traceless`)
+    an example     enters, is asked, and answers; its worker says whether that has left a trace (`Reply.traceless`)
     an imitator    enters, waits until the example has answered, and computes, sends and leaves as that did;
-                  where it meets what the example did not, its worker gets the events that it was spared
+                   where it meets what the example did not, its worker gets the events that it was spared
 
 A class whose example leaves a trace, or does what depends on its own time, is asked node by node from then on.
 """

@@ -9,13 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
-from typing import cast
+from typing import Literal, TypeAlias, cast
 
 import numpy as np
 
 from emul.base.plain import PlainDict
 
 FIRST_BATCH = 1 << 16                   # numbers from here on have 5 bytes in a header, so sizes do not depend on them
+Mode: TypeAlias = Literal["synchronous", "asynchronous", "peers"]         # who waits for whom: emul/loop/scheme.py
+
 NO_LOADS = np.zeros((0, 6), np.int64)
 NO_TIMES = np.zeros(0)
 NO_NODES = np.zeros(0, np.int64)
@@ -80,7 +82,7 @@ class Came:
 
 
 @dataclass
-class Answer:
+class LoopAnswer:
     """The answer to orders: the time, and who was heard."""
 
     now_ns: int = 0
@@ -105,7 +107,7 @@ class Caller:
 
     def __init__(self) -> None:
         self._orders: SimpleQueue[Orders | dict[int, PeerStep] | None] = SimpleQueue()
-        self._answers: SimpleQueue[Answer | RunEnded] = SimpleQueue()
+        self._answers: SimpleQueue[LoopAnswer | RunEnded] = SimpleQueue()
         self._steps: list[dict[int, PeerStep]] = []     # of each exchange: peer -> what it does
         self.loads: dict[int, list[tuple[np.ndarray | None, np.ndarray | None]]] = {}       # batch -> down, up of each
         self.sends: dict[int, dict[int, np.ndarray]] = {}       # of the exchange that goes on: peer -> target -> array
@@ -114,7 +116,7 @@ class Caller:
 
     # --- in the thread of the roles ---
 
-    def orders(self, answer: Answer) -> Orders:
+    def orders(self, answer: LoopAnswer) -> Orders:
         """Hand the answer over and wait for what comes next. Raises LoopGone."""
         return cast(Orders, self._next(answer))
 
@@ -123,10 +125,10 @@ class Caller:
         one before, since this one knows so. Raises LoopGone."""
         while len(self._steps) < number:
             heard, self.heard = self.heard, {}
-            self._steps.append(cast(dict[int, PeerStep], self._next(Answer(now_ns, heard=heard))))
+            self._steps.append(cast(dict[int, PeerStep], self._next(LoopAnswer(now_ns, heard=heard))))
         return self._steps[number - 1][node]
 
-    def _next(self, answer: Answer) -> Orders | dict[int, PeerStep]:
+    def _next(self, answer: LoopAnswer) -> Orders | dict[int, PeerStep]:
         self._answers.put(answer)
         orders = self._orders.get()
         if orders is None:
@@ -139,11 +141,11 @@ class Caller:
 
     # --- in the thread of the loop ---
 
-    def first_answer(self) -> Answer | RunEnded:
+    def first_answer(self) -> LoopAnswer | RunEnded:
         """Wait until the roles ask for orders for the first time."""
         return self._answers.get()
 
-    def ask(self, orders: Orders | dict[int, PeerStep]) -> Answer | RunEnded:
+    def ask(self, orders: Orders | dict[int, PeerStep]) -> LoopAnswer | RunEnded:
         """Hand orders over and wait for the answer."""
         self._orders.put(orders)
         return self._answers.get()

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import process_time_ns
 from types import TracebackType
-from typing import Literal, TypeAlias, cast
+from typing import cast
 
 import numpy as np
 
@@ -38,15 +38,15 @@ from emul.base.errors import EmulError
 from emul.base.plain import PlainDict
 from emul.base.tracebacks import named
 from emul.base.units import LARGEST
-from emul.loop.caller import FIRST_BATCH, Answer, Caller, Came, Orders, PeerStep, RunEnded, Step, run_for
+from emul.kernel.parts import Fault, NodeCrash, NodeLeave, Plan
+from emul.loop.caller import FIRST_BATCH, Caller, Came, LoopAnswer, Mode, Orders, PeerStep, RunEnded, Step, run_for
 from emul.loop.payload import NOTHING, LoopPayload, payload_of
-from emul.loop.presence import Presence
+from emul.roles.world import within
 from emul.scenario import Given, Scenario, Stop
 from emul.scenario.document import LOOP, MOST_ROUNDS
 from emul.scenario.wording import nearest
 from emul.workers.twin import Twin
 
-Mode: TypeAlias = Literal["synchronous", "asynchronous", "peers"]
 _CLOSING_S = 5.0                    # for a run that is told to end
 
 
@@ -57,8 +57,8 @@ class LoopError(EmulError):
 class ClientBlock:
     """The block `with now.client(...) as at`: what one client does. Its CPU time is the client's computation.
 
-    CPU time is that of this process, all its threads together. Other processes and a GPU
-    do not count: say their time by `takes`.
+    CPU time is that of this process, all its threads together. Other processes and a GPU do not count: say their time
+    by `takes`.
     """
 
     def __init__(self, clock: Clock, node: int, down: LoopPayload, label: str):
@@ -156,6 +156,33 @@ class LoopRound:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
         self._clock._leave(error)
+
+
+class Presence:
+    """The nodes that are there at a time, by the plan of a run: by crashes, absences, and rounds. It is asked at times
+    that do not decrease."""
+
+    def __init__(self, plan: Plan):
+        self._rounds = plan.rounds
+        self._coming: list[tuple[Fault | None, Iterator[Fault]]] = [
+            (next(stream, None), stream) for stream in (iter(plan.faults), *plan.streams)]
+        self._away: list[NodeCrash | NodeLeave] = []
+
+    def away(self, now_ns: int) -> set[int]:
+        """The nodes that are not there."""
+        for place, (fault, stream) in enumerate(self._coming):
+            while fault is not None and fault.at_ns <= now_ns:
+                if isinstance(fault, NodeCrash | NodeLeave):
+                    self._away.append(fault)
+                fault = next(stream, None)
+            self._coming[place] = fault, stream
+        self._away = [one for one in self._away if one.until_ns is None or one.until_ns > now_ns]
+        return {one.node for one in self._away}
+
+    def takes_part(self, node: int, round_: int) -> bool:
+        """True if the node takes part in that round."""
+        spans = self._rounds.get(node)
+        return spans is None or within(spans, round_)
 
 
 class Clock:
@@ -385,7 +412,7 @@ class Clock:
                                    for a, of in targets.items()})
         answer = self._ask_peers({node: self._peer_step(node, blocks.get(node), targets[node], sources[node], limit)
                                   for node in self._numbers.values()})
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, LoopAnswer)
         self._now_ns = answer.now_ns
         self._of_peers = answer.heard
         return {name: [self.names[one] for one in answer.heard.get(node, ())] for name, node in self._numbers.items()}
@@ -401,7 +428,7 @@ class Clock:
         return dataclasses.replace(found, label=block.label, cpu_ns=block.cpu_ns,
                                    takes_s=-1.0 if block.takes_s is None else block.takes_s)
 
-    def _ask_peers(self, steps: dict[int, PeerStep]) -> Answer | RunEnded:
+    def _ask_peers(self, steps: dict[int, PeerStep]) -> LoopAnswer | RunEnded:
         self._start()
         self._values = {}
         self._encodings.clear()
@@ -430,30 +457,30 @@ class Clock:
             self._steps.append(Step("leave", text=self._abandoned))
             self._left_open = False
 
-    def _ask(self, step: Step, after: str, ordered: bool = False, ends: bool = False) -> Answer | RunEnded:
+    def _ask(self, step: Step, after: str, ordered: bool = False, ends: bool = False) -> LoopAnswer | RunEnded:
         """Hand over all that is to be told, and wait for the answer to the last step."""
         self._start()
         steps, self._steps = [*self._steps, step], []
         self._encodings.clear()
         answer = self._heard_from(self._asked_of(Orders(steps, np.array(self._heard, np.int64), self._ordered,
                                                         self._after)), ends)
-        if isinstance(answer, Answer):
+        if isinstance(answer, LoopAnswer):
             self._now_ns = answer.now_ns
             self._heard, self._after, self._ordered = [one.node for one in answer.came], after, ordered
         return answer
 
     def _came(self, step: Step, after: str, ordered: bool = False) -> list[Came]:
         """The updates that answer a step."""
-        return cast(Answer, self._ask(step, after, ordered)).came
+        return cast(LoopAnswer, self._ask(step, after, ordered)).came
 
-    def _asked_of(self, orders: Orders | dict[int, PeerStep]) -> Answer | RunEnded:
+    def _asked_of(self, orders: Orders | dict[int, PeerStep]) -> LoopAnswer | RunEnded:
         try:
             return self._caller.ask(orders)
         except BaseException:                   # an interrupt, while the network runs
             self._interrupt()
             raise
 
-    def _heard_from(self, answer: Answer | RunEnded, ends: bool = False) -> Answer | RunEnded:
+    def _heard_from(self, answer: LoopAnswer | RunEnded, ends: bool = False) -> LoopAnswer | RunEnded:
         """The answer. Raises LoopError: the run has ended, and the loop has not."""
         if isinstance(answer, RunEnded) and not (ends and answer.error is None):
             self._end = "its run has ended"

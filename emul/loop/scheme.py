@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -26,11 +26,10 @@ from emul.base import clock
 from emul.base.errors import ProtocolFailure, RoleError, TimedOut
 from emul.base.names import listed
 from emul.base.plain import PlainDict
-from emul.loop.caller import NO_MODEL, Answer, Caller, Came, Orders, PeerStep, Step, current
+from emul.loop.caller import NO_MODEL, Caller, Came, LoopAnswer, Mode, Orders, PeerStep, Step, current
 from emul.loop.payload import LoopPayload
 from emul.roles import Declared, Message, Node, Octets, Scheme, World
 
-Mode = Literal["synchronous", "asynchronous", "peers"]
 _SHOWN = 5
 
 
@@ -134,11 +133,9 @@ async def server(node: Node, p: Params) -> None:
     if await host.play():
         return
     async for round_ in node.rounds():
-        ended = False
         with round_:
             await host.play()
-        ended = await host.play()
-        if ended:
+        if await host.play():
             return
 
 
@@ -148,7 +145,7 @@ class Host:
     def __init__(self, node: Node, mode: Mode):
         self._node, self._shared = node, shared(node.world)
         self._steps: deque[Step] = deque()
-        self._answer = Answer()
+        self._answer = LoopAnswer()
         self._synchronous = mode == "synchronous"
         self._asked: dict[tuple[int, int], int] = {}            # of asynchronous loops: (batch, client) -> its round
         self._came: list[Came] = []                          # what nobody has taken yet, in the order of arrival
@@ -175,7 +172,7 @@ class Host:
         must_have_heard(node, orders.heard.tolist(), [one.node for one in self._answer.came], orders.after,
                         orders.ordered)
         self._steps.extend(orders.steps)
-        self._answer = Answer()
+        self._answer = LoopAnswer()
 
     async def _follow(self, step: Step) -> None:
         node = self._node
@@ -284,7 +281,7 @@ def constant(found: PlainDict, model: np.ndarray) -> PlainDict:
     return dict(found)
 
 
-def next_orders(caller: Caller | None, round_: int, answer: Answer) -> Orders:
+def next_orders(caller: Caller | None, round_: int, answer: LoopAnswer) -> Orders:
     """The next orders of the loop, which is told the answer to its last. Raises RoleError: there is no loop."""
     return loop_of(caller, round_).orders(answer)
 

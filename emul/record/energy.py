@@ -92,7 +92,7 @@ def energy_of(run: Derived, drawn: PowerDraw) -> dict[str, list[Any]]:
     left = [None if has is None else max(has - used, 0.0)
             for has, used in zip(batteries, columns["joules"].tolist(), strict=True)]
     told = {name: [None if math.isnan(value) else value for value in column.tolist()]
-                                  for name, column in columns.items()}         # None became nan in an array
+            for name, column in columns.items()}            # None became nan in an array
     return {"battery_j": batteries, "left_j": left, "node": list(range(n)),
             "name": list(run.header["names"]), "role": list(run.header["roles"]),
             "device": [None if one is None else one.device for one in drawn.powers],

@@ -58,7 +58,8 @@ def compare_runs(runs: Sequence[Path], target: float | None = None, out: Path | 
         one, label = scenario.load(run / SCENARIO, check=False), str(read_json(run / SUMMARY)["label"])
         if (label, one.seed) in found:
             raise StudyError(f"{run}: there is a run of {label} with seed {one.seed} already: give its loop a label")
-        found[label, one.seed] = Cell(cell_key(str(run.resolve())), label, one.seed, {}, one)
+        link = blake2b(str(run.resolve()).encode(), digest_size=8).hexdigest()      # the name of a link to the run
+        found[label, one.seed] = Cell(link, label, one.seed, {}, one)
     cells, names = list(found.values()), list(dict.fromkeys(label for label, _ in found))
     if len(names) < 2:
         raise StudyError(f"runs of {', '.join(names) or 'nothing'}: expected two labels or more to compare")
@@ -93,8 +94,3 @@ def _compared(base: scenario.Scenario, names: Sequence[str], seeds: Sequence[int
     with write_atomically(out / "compare.tex") as temporary:
         temporary.write_text(text.latex(comparison), encoding="utf-8")
     return comparison
-
-
-def cell_key(place: str) -> str:
-    """The name of a link to the run at that place."""
-    return blake2b(place.encode(), digest_size=8).hexdigest()

@@ -196,7 +196,7 @@ def _barabasi_albert(n: int, sizes: Sizes, seed: int) -> Drawn:
 def _connected(n: int, draw: Callable[[int], nx.Graph], key: str, value: str, better: str) -> nx.Graph:
     attempts = max(1, min(_ATTEMPTS, _MOST_DRAWN // n))
     for number in range(attempts):
-        graph = draw(number)  
+        graph = draw(number)
         if nx.is_connected(graph):
             return graph
     raise TopologyError("topology", [Problem(

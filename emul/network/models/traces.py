@@ -83,8 +83,6 @@ class TraceSpec:
         return sum(each) / len(each)
 
 
-
-
 @lru_cache(maxsize=1024)                # one for all the links that a rule matches, or that have drawn the same
 def _service(spec: TraceSpec, stamp: tuple[int, int] | None) -> PiecewiseConstant | Begun:
     if not spec.start_ns:
