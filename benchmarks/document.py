@@ -29,7 +29,7 @@ SIZES = {"kB", "MB", "GiB"}             # a headline in one of these says how la
 POPULATIONS = {"large", "untrained"}    # and so do all of these benchmarks
 BUSY = 0.5                              # load before a benchmark, above which its wall times say little
 MOST_WORDS = 60                         # of a table that stays in its page: a reader takes it in at a glance
-_APART = re.compile(r"^\[(?:Table of \d+ rows|Keys|Columns|Rows|Options|Fields|Protocols)\]\(([\w/.-]+\.csv)\)$",
+_APART = re.compile(r"^\[(?:Table of \d+ rows|Keys|Columns|Rows|Options|Fields|Protocols|Calls)\]\(([\w/.-]+\.csv)\)$",
                     re.MULTILINE)
 _TABLE = re.compile(r"(?:^\|.*\n?)+", re.MULTILINE)
 _CELLS = re.compile(r"(?<!\\)\|")

@@ -2,6 +2,7 @@
 
 scenario.md: keys, from comments above the fields of models. writing-a-scheme.md: fields and protocols, from docstrings.
 run-directory.md, studies.md, suite.md: columns, rows, keys and options, from the lists and commands that have them.
+sheet-node.md: calls, from signatures and docstrings.
 They stand apart as CSV in folders of the pages' names, as long tables do; the built site shows them in their places.
 """
 
@@ -25,10 +26,11 @@ from emul.base import rows
 from emul.cli import main  # noqa: F401  (`main` brings all commands)
 from emul.cli.options import app
 from emul.learning import solver
+from emul.learning.node_task import NodeTask
 from emul.primitives import robust, selection
 from emul.record import summary, tables
 from emul.registry import attacks
-from emul.roles import Scheme
+from emul.roles import Node, Scheme
 from emul.scenario.params import scenario_keys
 from emul.scenario.schema import descriptions, parameters, schema, sections
 from emul.study import done
@@ -36,6 +38,7 @@ from emul.study import tables as study_tables
 
 HERE = Path(__file__).resolve().parent
 FILLED_IN = ("name", "module", "doc", "of")         # of a Scheme, by the registry
+INTERNAL = {"untouched", "charged_alike"}           # of a node's task: workers and costs ask them, no role does
 
 # heading of scenario.md -> the models whose keys its table has
 SECTIONS = {
@@ -163,6 +166,26 @@ def _protocols() -> Iterator[tuple[str, str]]:
         yield f"`{module.name}`", " ".join(said.partition("\n\n")[0].split())
 
 
+def _calls(*classes: type) -> list[tuple[str, ...]]:
+    """The public methods and properties of classes, in the order of their source."""
+    found: list[tuple[str, ...]] = [("call", "", "what it does")]
+    for cls in classes:
+        for name, member in vars(cls).items():
+            function = member.fget if isinstance(member, property) else getattr(member, "func", member)
+            if name.startswith("_") or name in INTERNAL or not callable(function):
+                continue
+            call, how = name, ""
+            if not isinstance(member, property):
+                whole = inspect.signature(function)
+                _, *given = (one.replace(annotation=inspect.Parameter.empty) for one in whole.parameters.values())
+                call += str(whole.replace(return_annotation=inspect.Signature.empty, parameters=given))
+                kind = str(whole.return_annotation).partition("[")[0]
+                how = {"Await": "*await*", "Awaitable": "*await*", "Rounds": "*async for*"}.get(kind, "")
+            said = (inspect.getdoc(function) or "").partition("\n\n")[0]
+            found.append((f"`{call}`", how, " ".join(said.split())))
+    return found
+
+
 def write(docs: Path) -> None:
     """Write all tables into folders of these."""
     _save(docs / "scenario", _scenario())
@@ -175,6 +198,7 @@ def write(docs: Path) -> None:
     options = {f"emul-{command}.csv": _options(command) for command in ("sweep", "compare", "verify")}
     _save(docs / "studies", {**_columns({**study_tables.COLUMNS, "done": done.COLUMNS}), **options})
     _save(docs / "schemes" / "selection", {"rules.csv": _choices()})
+    _save(docs / "sheet-node", {"node.csv": _calls(Node), "task.csv": _calls(*NodeTask.__mro__[:-1])})
     _save(docs / "suite", {"emul-suite.csv": _options("suite")})
     _save(docs / "writing-a-scheme", {"fields.csv": [("field", "what it is"), *_fields()],
                                       "protocols.csv": [("protocol", "what it has"), *_protocols()]})

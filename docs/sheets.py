@@ -16,7 +16,11 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 
 HERE = Path(__file__).resolve().parent
-SHEETS = {"commands": ("A4", 8.5), "sheet-scenario": ("A3", 8.0), "sheet-node": ("A4", 6.6)}     # paper, points of text
+sys.path.insert(0, str(HERE.parent))       # for `benchmarks`, when it runs as a file
+
+from benchmarks import document  # noqa: E402
+
+SHEETS = {"commands": ("A4", 8.5), "sheet-scenario": ("A3", 8.0), "sheet-node": ("A3", 7.0)}     # paper, points of text
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 STYLE = """
 @page { size: %(paper)s landscape; margin: 8mm }
@@ -37,7 +41,7 @@ td:first-child code { overflow-wrap: anywhere }
 
 def page(name: str) -> str:
     """The sheet as HTML. Links to other documents are their text: a sheet is read alone."""
-    text = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", (HERE / f"{name}.md").read_text(encoding="utf-8"))
+    text = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", document.read(HERE / f"{name}.md"))
     paper, points = SHEETS[name]
     title = html.escape(text.partition("\n")[0].removeprefix("# "))
     return (f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
