@@ -29,8 +29,9 @@ SIZES = {"kB", "MB", "GiB"}             # a headline in one of these says how la
 POPULATIONS = {"large", "untrained"}    # and so do all of these benchmarks
 BUSY = 0.5                              # load before a benchmark, above which its wall times say little
 MOST_WORDS = 60                         # of a table that stays in its page: a reader takes it in at a glance
-_APART = re.compile(r"^\[(?:Table of \d+ rows|Keys|Columns|Rows|Options|Fields|Protocols|Calls)\]\(([\w/.-]+\.csv)\)$",
-                    re.MULTILINE)
+LOOKED_UP = {"evidence"}                # tables of these blocks always stand apart: how old rows are is no result
+_APART = re.compile(
+    r"^\[(?:Table of \d+ rows?|Keys|Columns|Rows|Options|Fields|Protocols|Calls)\]\(([\w/.-]+\.csv)\)$", re.MULTILINE)
 _TABLE = re.compile(r"(?:^\|.*\n?)+", re.MULTILINE)
 _CELLS = re.compile(r"(?<!\\)\|")
 _HOW = re.compile(r"^(\d+) repeats?, ([\d-]+), load ([\d.]+) before; ", re.MULTILINE)
@@ -108,11 +109,12 @@ def save(page: Path, text: str, most_words: int = MOST_WORDS) -> None:
     def put(name: str, found: re.Match[str]) -> str:
         table = found[0]
         lines = table.splitlines()
-        if len(table.replace("|", " ").split()) <= most_words:
+        if name not in LOOKED_UP and len(table.replace("|", " ").split()) <= most_words:
             return table
-        file = f"{name}.csv" if f"{name}.csv" not in files else f"{name}-{len(files)}.csv"
-        files[file] = _csv(lines)
-        return f"[Table of {len(lines) - 2} rows]({page.stem}/{file})\n"
+        again = 2 + sum(one.startswith(f"{name}-") for one in files)
+        file = f"{name}.csv" if f"{name}.csv" not in files else f"{name}-{again}.csv"
+        files[file], rows = _csv(lines), len(lines) - 2
+        return f"[Table of {rows} row{'s' * (rows > 1)}]({page.stem}/{file})\n"
 
     for name, content in blocks(text).items():
         text = replaced(text, name, _TABLE.sub(partial(put, name), content))

@@ -131,8 +131,7 @@ def _title(row: Row) -> str:
 
 def _table(found: Sequence[tuple[Row, Impact]]) -> str:
     names = sorted({_attack(row) for row, _ in found}, key=_place)
-    lines = ["FA / MA, and under an attack / ASR / AIR / drop, in %; of a backdoor also its success", "",
-             f"| scheme | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
+    lines = [f"| scheme | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
     for scheme in sorted(dict.fromkeys(row["scheme"] for row, _ in found), key=lambda one: _place(one, list(SCHEMES))):
         cells = []
         for name in names:

@@ -2,7 +2,7 @@
 
 scenario.md: keys, from comments above the fields of models. writing-a-scheme.md: fields and protocols, from docstrings.
 run-directory.md, studies.md, suite.md: columns, rows, keys and options, from the lists and commands that have them.
-sheet-node.md: calls, from signatures and docstrings.
+sheet-node.md, attacks.md: calls and attacks, from signatures and docstrings.
 They stand apart as CSV in folders of the pages' names, as long tables do; the built site shows them in their places.
 """
 
@@ -199,6 +199,9 @@ def write(docs: Path) -> None:
     _save(docs / "studies", {**_columns({**study_tables.COLUMNS, "done": done.COLUMNS}), **options})
     _save(docs / "schemes" / "selection", {"rules.csv": _choices()})
     _save(docs / "sheet-node", {"node.csv": _calls(Node), "task.csv": _calls(*NodeTask.__mro__[:-1])})
+    known = attacks.known(attacks.PRIVACY).items()
+    _save(docs / "attacks", {"attacks.csv": [("attack", "parameters", "what it is, and what it needs"), *(
+        (f"`{name}`", _parameters(kind), " ".join((inspect.getdoc(kind) or "").split())) for name, kind in known)]})
     _save(docs / "suite", {"emul-suite.csv": _options("suite")})
     _save(docs / "writing-a-scheme", {"fields.csv": [("field", "what it is"), *_fields()],
                                       "protocols.csv": [("protocol", "what it has"), *_protocols()]})

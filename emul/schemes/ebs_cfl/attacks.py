@@ -171,7 +171,8 @@ class UnmaskUpdates:
     `eigen`, one round and its alpha_i; `keys`, the alpha keys; `decode_key`, the aggregate's, which the paper's
     zero-sum zeta leaves unmasked; `two_rounds`, the change of a client's E since its upload before; `separation`, one
     upload and no key, as whoever listens to its link has it. For groups of one client, two layers,
-    joint weights and compact keys.
+    joint weights and compact keys. It needs
+    `record: {payloads: [References, ServerKeySet, AlphaKeys, Models, Upload]}`.
     """
 
     by: Literal["eigen", "keys", "decode_key", "two_rounds", "separation"] = "eigen"

@@ -98,7 +98,8 @@ class SharedMask:
     stop it.
 
     The attacker holds what the verifier has: its key (of a run with `he: ckks` keep `Keys`, too) and what it got. It
-    takes the masked prototypes of a round for V o u, solves for V, and says what u then would be.
+    takes the masked prototypes of a round for V o u, solves for V, and says what u then would be. It needs
+    `record: {payloads: [LocalPrototypes, NormCheck, Accepted, ClassNorm, MaskedProducts]}`.
     """
 
     NEEDS: ClassVar[Needs] = Needs(payloads=PAYLOADS, schemes=("ppfpl",))
@@ -155,7 +156,8 @@ class SlotLeak:
     repeats short vectors; Zhang et al., arXiv 2504.03173, 2025, do not mention it.
 
     The attacker holds what the verifier has: its key (of a run with `he: ckks` keep `Keys`, too) and what it got. With
-    `layout: per_class` it gets sums as one number in all slots, so only what carries prototypes is looked at.
+    `layout: per_class` it gets sums as one number in all slots, so only what carries prototypes is looked at. It needs
+    what `shared_mask` needs.
     """
 
     NEEDS: ClassVar[Needs] = Needs(payloads=PAYLOADS, schemes=("ppfpl",))
