@@ -8,7 +8,8 @@ The *fate* of a source, for a wait without a timeout, is one of
     lost        one was lost; used up by the wait that it settles
     never       the source abstained, has left the round, has ended or crashed, and the word of it has had time to come
 
-No node's state is read across nodes but through such departures, known after the least latency between the two.
+No node's state is read across nodes but through such departures, known after the least latency between the two. News
+from the state itself would be faster than light, and would depend on how far that node has been run.
 """
 
 from __future__ import annotations

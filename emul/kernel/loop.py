@@ -8,6 +8,9 @@ in the order of the activations. Two rules make a run the same for any number of
     in order    answers are applied in the order in which their activations were opened, never in that in which they
                 arrive; so what the kernel does next depends on virtual time alone
 
+To run ahead optimistically and roll back is no way out, since nobody can afford to keep a torch model for each step. A
+link without latency gives no lookahead, and nor does a computation whose cost is measured.
+
 Nothing here knows a scheme, a process or a file. `state.py` holds what is known of the run; the modules beside it,
 such as `messages.py`, `waits.py` and `faults.py`, say what becomes of the actions and entries that the loop meets.
 """
@@ -155,6 +158,9 @@ def _loop(kernel: Kernel) -> None:
 
 def _release(kernel: Kernel) -> None:
     """Write the rows before which nothing can come any more, by time; at the end all rows up to it."""
+    # Nobody knows beforehand when the last decider returns, and the digest is taken of the rows: to cut the tables after
+    # the run would leave it to the lookahead which rows there are (`tests/kernel/test_lookahead.py:
+    # test_a_run_ends_at_the_same_place_with_lookahead_as_one_event_at_a_time`).
     unwritten = kernel.unwritten
     bound = min([time for _, time in kernel.open], default=FAR)
     following = kernel.calendar.next_time

@@ -160,6 +160,7 @@ def _await_departure(kernel: Kernel, node: KNode, patience: Patience, source: in
 
 def tell_watchers(kernel: Kernel, time: int, source: KNode) -> None:
     """`source` has left a round, abstained or ended: whoever waits for it learns so after the least latency."""
+    # Only its watchers look again: if every wait looked at every departure, a round of n clients would cost n squared.
     gone = []
     for watcher in sorted(source.watchers) if len(source.watchers) > 1 else source.watchers:
         node = kernel.nodes[watcher]

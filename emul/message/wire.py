@@ -11,7 +11,8 @@ of its way. The one exception is a field that says how large something is that i
 counted apart.
 
 A decoded message is checked against the annotations of the message's fields; whatever does not fit raises `WireError`,
-and nothing that is read is ever executed. Decoded arrays are read-only and start on a 64-byte boundary, because matrix
+and nothing that is read is ever executed. Hence msgspec: pickle executes what it reads, Protocol Buffers want a second
+declaration of each dataclass, and JSON has neither bytes nor arrays. Decoded arrays are read-only and start on a 64-byte boundary, because matrix
 products differ in the last bits by address and a result must not depend on where ZeroMQ put a frame.
 """
 

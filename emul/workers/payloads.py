@@ -18,7 +18,7 @@ class Payloads:
     missing: waits for one that another worker ships. None: there is one worker alone."""
 
     # The kernel knows who may still read a message, and the last reader is told that it is the last: so nothing stays
-    # longer than somebody can read it, and no model passes through the coordinator
+    # longer than somebody can read it, and no model passes through the coordinator, which would copy it twice
     # (`test_every_payload_is_freed_once_nobody_can_read_it`).
 
     def __init__(self, home: list[int], mine: int, outbox: dict[Key, Encoded] | None,

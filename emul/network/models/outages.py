@@ -6,7 +6,8 @@ over time in `timelines`.
 
 A fate is drawn from a stream keyed by (seed, unit, name of the source, name of the destination) at an index that
 says what is lost: (round, k) for the k-th message offered in a round, the round, or the slot of virtual time. No
-fate depends on other traffic, so schemes on one seed meet the same links (common random numbers). Units and models
+fate depends on other traffic, so schemes on one seed meet the same links (common random numbers): of one stream a link,
+drawn message by message, a scheme that sends one message more would shift all fates after it. Units and models
 have streams of their own: knowing the fates per round says nothing about the fates per message.
 
 A message lasts: what a state that changes with time does to it says `span`. at_start: lost if the link is bad when
