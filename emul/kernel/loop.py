@@ -158,8 +158,8 @@ def _loop(kernel: Kernel) -> None:
 
 def _release(kernel: Kernel) -> None:
     """Write the rows before which nothing can come any more, by time; at the end all rows up to it."""
-    # Nobody knows beforehand when the last decider returns, and the digest is taken of the rows: to cut the tables after
-    # the run would leave it to the lookahead which rows there are (`tests/kernel/test_lookahead.py:
+    # Nobody knows beforehand when the last decider returns, and the digest is taken of the rows: to cut the tables
+    # after the run would leave it to the lookahead which rows there are (`tests/kernel/test_lookahead.py:
     # test_a_run_ends_at_the_same_place_with_lookahead_as_one_event_at_a_time`).
     unwritten = kernel.unwritten
     bound = min([time for _, time in kernel.open], default=FAR)
