@@ -28,7 +28,7 @@ FAST, LARGE, SURE, ENVIRONMENT = "fast", "large_runs", "sure", "environment"
 SIZES = {"kB", "MB", "GiB"}             # a headline in one of these says how large something is
 POPULATIONS = {"large", "untrained"}    # and so do all of these benchmarks
 BUSY = 0.5                              # load before a benchmark, above which its wall times say little
-MOST_WORDS = 60                         # of a table that stays in its page: a reader takes it in at a glance
+MOST_WORDS = 40                         # of a table that stays in its page: a reader takes it in at a glance
 LOOKED_UP = {"evidence"}                # tables of these blocks always stand apart: how old rows are is no result
 _APART = re.compile(
     r"^\[(?:Table of \d+ rows?|Keys|Columns|Rows|Options|Fields|Protocols|Calls)\]\(([\w/.-]+\.csv)\)$", re.MULTILINE)
