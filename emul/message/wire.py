@@ -12,8 +12,9 @@ counted apart.
 
 A decoded message is checked against the annotations of the message's fields; whatever does not fit raises `WireError`,
 and nothing that is read is ever executed. Hence msgspec: pickle executes what it reads, Protocol Buffers want a second
-declaration of each dataclass, and JSON has neither bytes nor arrays. Decoded arrays are read-only and start on a 64-byte boundary, because matrix
-products differ in the last bits by address and a result must not depend on where ZeroMQ put a frame.
+declaration of each dataclass, and JSON has neither bytes nor arrays. Decoded arrays are read-only and start on a
+64-byte boundary, because matrix products differ in the last bits by address and a result must not depend on where
+ZeroMQ put a frame.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A run directory, read: the tables that the run wrote; of a run that has not ended those that its journal gives.
 
-`emul.load_run`, exports and reports begin here. Hops, waits and absences are in no table, which nearly nobody but a report
-would read: it takes their rows from the journal. All else comes from tables, which are joined once, at the end of a run. Errors name the file, and the column where that is known.
+`emul.load_run`, exports and reports begin here. Hops, waits and absences are in no table, which nearly nobody but a
+report would read: it takes their rows from the journal. All else comes from tables, which are joined once, at the end
+of a run. Errors name the file, and the column where that is known.
 """
 
 from __future__ import annotations

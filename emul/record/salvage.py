@@ -3,8 +3,8 @@
     found = unfinished(path)        reads; every command that reads runs calls it
     write(path)                     writes tables and summary for other tools; the mark INCOMPLETE stays
 
-Nothing is written meanwhile: a run that wrote tables at the end of each round would be killed while it writes them. A run
-that was interrupted or killed, or failed, is read alike. Real times, and what the links drew and nobody saw, went
+Nothing is written meanwhile: a run that wrote tables at the end of each round would be killed while it writes them. A
+run that was interrupted or killed, or failed, is read alike. Real times, and what the links drew and nobody saw, went
 with the processes; `emul resume` computes them, too.
 """
 

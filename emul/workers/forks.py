@@ -1,8 +1,8 @@
 """The fork server of this process: it imports torch once, and every worker begins as a copy of it.
 
-A plain `fork` of the coordinator is no choice: a context of ZeroMQ and threads do not survive one. `spawn` imports torch
-once for each worker, and is used where there is no fork server. `begin_ahead` may be called long before there is a pool: then torch is imported beside whatever this process imports itself.
-Nothing heavy is imported here.
+A plain `fork` of the coordinator is no choice: a context of ZeroMQ and threads do not survive one. `spawn` imports
+torch once for each worker, and is used where there is no fork server. `begin_ahead` may be called long before there is
+a pool: then torch is imported beside whatever this process imports itself. Nothing heavy is imported here.
 """
 
 from __future__ import annotations

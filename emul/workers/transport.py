@@ -2,8 +2,8 @@
 
 A transport is plain data. The launcher tells it to a worker, and so the worker can speak to the others. Addresses are
 made where sockets are bound, and passed on. Over TCP one pair of keys is made for each pool, since all its workers are
-one user's, and whoever holds one of them holds the run. Every socket has both of its keys, and takes whoever proves that
-it has them, too: everybody else gets no message in, and reads none.
+one user's, and whoever holds one of them holds the run. Every socket has both of its keys, and takes whoever proves
+that it has them, too: everybody else gets no message in, and reads none.
 """
 
 from __future__ import annotations
