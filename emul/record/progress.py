@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from html import escape
 from typing import Any, Protocol, TextIO
@@ -22,6 +22,7 @@ _TERMINAL_EVERY_S = 0.1
 _LINES_EVERY_S = 5.0
 _SILENT_S = 5.0                                     # without the end of a round, before it is said
 _SHORT_S = 2.0                                      # shorter work says nothing while it goes on
+_STAY = 20                                          # lines above the bar of a notebook, the newest
 
 
 class Progress:
@@ -196,30 +197,41 @@ def _notebook() -> Callable[..., object] | None:
 
 
 class _InNotebook:
-    """A bar and the line beside it, in the output of a cell."""
+    """A bar and the line beside it, in the output of a cell. By hand: rich draws anew there only with ipywidgets."""
 
     def __init__(self, display: Callable[..., object]):
-        self._shown: list[str] = []                 # lines that stay
+        # A drawing has all lines that stay. With thousands of them, of a study, each would be as long as the notebook.
+        self._stay: deque[str] = deque(maxlen=_STAY)
+        self._left_out = 0
+        self._line = self._bar = ""
         self._display = display
         self._handle: Any = None
 
     def update(self, line: str, share: float | None = None) -> None:
-        bar = "" if share is None else f'<progress value="{share:.3f}" max="1"></progress> '
-        self._draw([*self._shown, line], "".join(f"{escape(one)}<br>" for one in self._shown) + bar + escape(line))
+        self._line = line
+        self._bar = "" if share is None else f'<progress value="{share:.3f}" max="1"></progress> '
+        self._draw()
 
     def write(self, line: str) -> None:
-        self._shown.append(line)
-        self._draw(self._shown, "<br>".join(escape(one) for one in self._shown))
+        self._left_out += len(self._stay) == _STAY
+        self._stay.append(line)
+        self._draw()
 
-    def _draw(self, lines: Sequence[str], html: str) -> None:
-        bundle = {"text/plain": "\n".join(lines), "text/html": f'<pre style="line-height:1.4">{html}</pre>'}
+    def stop(self) -> None:
+        """The lines that stay are what is left; without any the last drawing is."""
+        if self._stay and self._line:
+            self._line = self._bar = ""
+            self._draw()
+
+    def _draw(self) -> None:
+        lines = [*([f"{self._left_out} lines before these"] if self._left_out else []), *self._stay]
+        plain = [*lines, *filter(None, [self._line])]
+        html = "<br>".join([*map(escape, lines), *filter(None, [self._bar + escape(self._line)])])
+        bundle = {"text/plain": "\n".join(plain), "text/html": f'<pre style="line-height:1.4">{html}</pre>'}
         if self._handle is None:
             self._handle = self._display(bundle, raw=True, display_id=True)
         else:
             self._handle.update(bundle, raw=True)
-
-    def stop(self) -> None:
-        """Do nothing: the last drawing stays."""
 
 
 def done(round: int, rounds: int | None, virtual_ns: int, stop_ns: int | None) -> float | None:

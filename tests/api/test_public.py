@@ -97,6 +97,16 @@ def test_in_a_notebook_progress_is_a_bar_that_is_drawn_again(monkeypatch: pytest
     progress = StudyProgress(3, 2)
     progress.close()
     assert first[1]["text/plain"] == "1 of 3 cells are there already"
+    study, handle.bundles = live(sys.stderr), []
+    assert study is not None
+    for number in range(30):
+        study.update(f"cell {number}", number / 30)
+        study.write(f"{number} done")
+    plain = handle.bundles[-1]["text/plain"].splitlines()
+    assert (plain[0], plain[1], plain[-2:]) == ("10 lines before these", "10 done", ["29 done", "cell 29"])
+    study.stop()                    # the bar is gone, and the lines stay
+    assert handle.bundles[-1]["text/plain"].splitlines() == plain[:-1]
+    assert ["<progress" in bundle["text/html"] for bundle in handle.bundles[-2:]] == [True, False]
     monkeypatch.setattr(ipython, "get_ipython", lambda: None)
     assert live(sys.stderr) is None
 
