@@ -60,7 +60,7 @@ def named(error: BaseException) -> str:
     return writable(f"{type(error).__name__}: {error}")
 
 
-def said(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
     """An error in one line: one of emul's as it is, another with its type and where it came from."""
     text = writable(" ".join(str(error).split())[:300])
     if isinstance(error, EmulError):

@@ -89,10 +89,10 @@ def evaluate(directory: Annotated[Path, typer.Argument(metavar="RUN", help="a ru
 def _print(found: RoundModels) -> None:
     for one in found.models:
         said = ("evaluated by its scheme with more than its model: not again" if one.values is None
-                else _said(one.values))
+                else _numbers(one.values))
         print(f"{one.node}, round {one.round}: {said or 'poisoned: not evaluated'}")
     if found.mean is not None:
-        print(f"mean of {len(found.models)} models, round {found.round}: {_said(found.mean)}")
+        print(f"mean of {len(found.models)} models, round {found.round}: {_numbers(found.mean)}")
     if found.accuracy is None:
         return
     told = "" if found.expected is None else ", as in the summary" if found.accuracy == found.expected else (
@@ -100,7 +100,7 @@ def _print(found: RoundModels) -> None:
     print(f"accuracy {found.accuracy!r}{told}")
 
 
-def _said(values: Mapping[str, float]) -> str:
+def _numbers(values: Mapping[str, float]) -> str:
     return "  ".join(f"{name} {value:.6g}" for name, value in values.items())
 
 

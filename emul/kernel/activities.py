@@ -45,7 +45,7 @@ def offer_inbox(kernel: Kernel, node: KNode) -> None:
             kernel.later(node, node.time, LOOK, node)
 
 
-def look_beside(kernel: Kernel, time: int, node: KNode) -> None:
+def look_at_activities(kernel: Kernel, time: int, node: KNode) -> None:
     """Is the wait of an activity over? One is ended at a time. While the node has not answered, none is: then it is
     looked at again."""
     if not node.open_index:

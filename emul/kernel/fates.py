@@ -49,7 +49,7 @@ def take_from_inbox(node: KNode, patience: Patience) -> bool:
     return len(patience.got) >= patience.need
 
 
-def taken_beside(node: KNode, copy: Copy) -> bool:
+def give_to_activity(node: KNode, copy: Copy) -> bool:
     """Give a copy that has come to the first activity that waits for it. False: none does."""
     for activity in node.activities.values():
         patience = activity.patience

@@ -27,7 +27,7 @@ from typing import Any
 from emul.base import rows
 from emul.base.errors import Deadlock, EndOfTime, RoleFailed, RunError, other_beginning
 from emul.kernel import precedents
-from emul.kernel.activities import begin_activity, end_activity, look_beside
+from emul.kernel.activities import begin_activity, end_activity, look_at_activities
 from emul.kernel.battery import computes
 from emul.kernel.calendar import (
     ADVANCE,
@@ -344,7 +344,7 @@ def _take_entry(kernel: Kernel, time: int, entry: Entry) -> KNode | None:
 def _look(kernel: Kernel, time: int, node: KNode) -> None:
     """Once a step: is the node's wait over, or that of an activity of it?"""
     if node.activities:
-        look_beside(kernel, time, node)
+        look_at_activities(kernel, time, node)
     if node.open_index or not node.alive or node.finished:
         return
     if node.next is not None:

@@ -16,7 +16,7 @@ from emul.base import rows
 from emul.base.streams import uniform_at
 from emul.kernel.battery import carried
 from emul.kernel.calendar import ADVANCE, FAR, FLOW_IN, FLOW_ON, LAND, LOCAL, NETWORK, OFFER
-from emul.kernel.fates import matches, settle, skip_lost_rounds, taken_beside
+from emul.kernel.fates import give_to_activity, matches, settle, skip_lost_rounds
 from emul.kernel.parts import FLOW, OWN, RETURNING, Copy, KNode, Payload, Pipe
 from emul.kernel.sending import transmitted
 from emul.kernel.state import Kernel
@@ -483,7 +483,7 @@ def arrive(kernel: Kernel, time: int, copy: Copy, delivered: bool, tail: Tail, r
             and (patience.sources is None or copy.source not in patience.got)
             and matches(receiver, patience, copy)):
         patience.take(copy)
-    elif receiver.activities and taken_beside(receiver, copy):
+    elif receiver.activities and give_to_activity(receiver, copy):
         pass
     elif receiver.inbox:
         receiver.inbox.append(copy)

@@ -27,7 +27,7 @@ from typing import Any
 
 from emul.base.errors import InputError
 from emul.base.plain import PlainDict
-from emul.base.tracebacks import said
+from emul.base.tracebacks import one_line
 
 
 class PluginError(InputError):
@@ -149,7 +149,7 @@ def imported(module: str) -> ModuleType:
         if is_missing(module, error):
             raise PluginError(f'plug-in "{module}" cannot be imported: {error}; it is looked for in the folder that '
                               "emul is started in, and among installed packages") from error
-        raise PluginError(f'plug-in "{module}" cannot be imported: {said(error)}') from error
+        raise PluginError(f'plug-in "{module}" cannot be imported: {one_line(error)}') from error
 
 
 def is_missing(module: str, error: BaseException) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emul.base.errors import EmulError
-from emul.base.tracebacks import said
+from emul.base.tracebacks import one_line
 from emul.learning import columns
 from emul.learning.dataset import is_token
 from emul.learning.partition import NEVER_FAIL, parse, require
@@ -34,7 +34,7 @@ def trial(task: Task, trains: bool = True) -> Wrong | None:
         try:
             work()
         except Exception as error:              # the code of a plug-in may raise anything
-            return place, said(error)
+            return place, one_line(error)
     return None
 
 
@@ -43,7 +43,7 @@ def disguised(task: Task) -> Wrong | None:
     try:
         _ = task.disguise
     except Exception as error:              # the model's code runs
-        return ("model",), said(error)
+        return ("model",), one_line(error)
     return None
 
 

@@ -106,7 +106,7 @@ def _of_pairs(network: Network, outlook: Outlook, pairs: Iterable[tuple[int, int
         "bottleneck_bps": _spread([route.bottleneck.bandwidth_bps for route in there]),
         "seconds": _spread([_seconds(route) for route in there]),
         **({} if used is None else {"seconds_used": used}),
-        **_beside_traffic(network, there),
+        **_with_traffic(network, there),
         "loss": _spread([route.loss for route in there]),
         "retransmissions": _spread([route.retransmissions for route in there]),
         "bottlenecks": dict(sorted(narrow.items(), key=lambda item: (-item[1], item[0]))[:_EXAMPLES]),
@@ -114,7 +114,7 @@ def _of_pairs(network: Network, outlook: Outlook, pairs: Iterable[tuple[int, int
     }
 
 
-def _beside_traffic(network: Network, routes: Sequence[Route]) -> PlainDict:
+def _with_traffic(network: Network, routes: Sequence[Route]) -> PlainDict:
     """The load of the fullest links, and the times at the mean rate that is left; nothing without background traffic.
     """
     if network.background is None:

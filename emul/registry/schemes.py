@@ -99,7 +99,7 @@ def find(name: str, plugins: Sequence[str] = ()) -> AnyScheme:
         if is_missing(modules[name], e):
             there = f"; a plug-in lies in {Path.cwd()}, or is installed" if modules[name] in plugins else ""
             raise NotAScheme(f"{where} cannot be imported: {e}{there}") from e
-        raise NotAScheme(f"{where} cannot be imported: {tracebacks.said(e)}") from e
+        raise NotAScheme(f"{where} cannot be imported: {tracebacks.one_line(e)}") from e
     said = getattr(module, "SCHEME", None)
     if isinstance(said, Variant):
         said = _variant(module.__name__, said, _base(name, where, said, plugins))

@@ -60,7 +60,7 @@ class Sequence:
                  for row in self.steps.to_dict("records")]
         drawn = self.steps.assign(
             x=self.steps["source"].map(place).astype(float), x2=self.steps["target"].map(place).astype(float),
-            y=np.arange(len(self.steps), dtype=float), said=_said(self.steps), wrong=wrong)
+            y=np.arange(len(self.steps), dtype=float), said=_step_texts(self.steps), wrong=wrong)
         sent, here = drawn["what"] == "message", drawn["x"] == drawn["x2"]
         columns = ["x", "x2", "y", "said", "wrong", "label", "source", "target", "count", "nodes", "from_s", "until_s"]
         arrows = drawn.loc[sent & ~here, columns].assign(
@@ -70,7 +70,7 @@ class Sequence:
                 "arrows": arrows, "loops": drawn.loc[sent & here, columns], "boxes": drawn.loc[~sent, columns]}
 
 
-def _said(steps: pd.DataFrame) -> list[str]:
+def _step_texts(steps: pd.DataFrame) -> list[str]:
     """The text at each step: how many, and how large or how long on the whole."""
     found = []
     for row in steps.itertuples():

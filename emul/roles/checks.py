@@ -39,6 +39,16 @@ def fractions(**values: float | None) -> list[str]:
     return _wrong(lambda value: 0 < value <= 1, "a number in (0, 1]", values)
 
 
+def shares(**values: float | None) -> list[str]:
+    """Numbers between 0 and 1, both included."""
+    return _wrong(lambda value: 0 <= value <= 1, "a number in [0, 1]", values)
+
+
+def below_one(**values: float | None) -> list[str]:
+    """Numbers from 0 on and below 1, such as the momentum of a step: with 1 nothing would ever be forgotten."""
+    return _wrong(lambda value: 0 <= value < 1, "a number in [0, 1)", values)
+
+
 def probabilities(**values: float | None) -> list[str]:
     """Numbers between 0 and 1, neither of them."""
     return _wrong(lambda value: 0 < value < 1, "a number between 0 and 1", values)

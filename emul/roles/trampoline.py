@@ -96,10 +96,10 @@ class Role:
         while error is None and not self.ended and (turn := activities.turn()) is not None:
             activity, event = turn
             self.desk.unawaited.clear()
-            error = self._advance_beside(activities, activity, event) if activity.number else self._advance(event)
+            error = self._advance_activity(activities, activity, event) if activity.number else self._advance(event)
         return error
 
-    def _advance_beside(self, activities: Activities, activity: AnyActivity, event: RoleEvent | None,
+    def _advance_activity(self, activities: Activities, activity: AnyActivity, event: RoleEvent | None,
                         ) -> Exception | None:
         """As `_advance`, of an activity."""
         unawaited = self.desk.unawaited

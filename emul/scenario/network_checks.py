@@ -102,12 +102,12 @@ def _devices(devices: Devices, compute: ComputeTime | None) -> Iterator[Finding]
         for i, name, expected in unknown:
             yield ("devices", "nodes", i, "device"), shown(name), expected
         if not unknown:
-            yield from _not_said(devices, compute)
+            yield from _lacking_numbers(devices, compute)
     except ScenarioError as error:
         yield ("devices", "table"), *in_short(error)
 
 
-def _not_said(devices: Devices, compute: ComputeTime | None) -> Iterator[Finding]:
+def _lacking_numbers(devices: Devices, compute: ComputeTime | None) -> Iterator[Finding]:
     known = devices.devices()
     divided = compute is not None and (compute.mode in ("measured", "profile") or (
         bool(compute.default_ns) and compute.mode != "model"))

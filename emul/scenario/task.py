@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from emul.base.plain import PlainDict, is_count, is_number
-from emul.base.tracebacks import said
+from emul.base.tracebacks import one_line
 from emul.learning import (
     clusters,
     columns,
@@ -404,7 +404,7 @@ def _of_objective(spec: Any, plugins: Sequence[str]) -> Iterator[Finding]:
     try:
         objectives.make(spec, plugins)
     except Exception as error:                          # of a plug-in, whatever its author lets out
-        yield ("objective",), _shown(name), said(error)
+        yield ("objective",), _shown(name), one_line(error)
 
 
 # --- values -------------------------------------------------------------------------------------------------------

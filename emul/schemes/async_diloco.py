@@ -98,7 +98,7 @@ def outer(model: Vector, momentum: Vector, waiting: Vector, update: Vector, t: i
 
 def check(params: Params, world: World) -> list[str]:
     """The mistakes in these parameters; none if they are sound."""
-    wrong = [] if 0 <= params.momentum < 1 else [f"momentum = {params.momentum}: expected a number in [0, 1)"]
+    wrong = checks.below_one(momentum=params.momentum)
     delay = params.delay or world.clients
     if not 0 <= params.c * delay <= 1:
         wrong.append(f"c = {params.c}: expected a number in [0, 1/{delay}]: in {delay} arrivals the momentum has the "

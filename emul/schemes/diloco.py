@@ -150,7 +150,7 @@ def summed(codec: Codec, codes: Sequence[Octets], d: int) -> Vector:
 
 def check(params: Params, world: World) -> list[str]:
     """The mistakes in these parameters; none if they are sound."""
-    wrong = [] if 0 <= params.momentum < 1 else [f"momentum = {params.momentum}: expected a number in [0, 1)"]
+    wrong = checks.below_one(momentum=params.momentum)
     wrong += rendezvous.mortal(params.survive, params.timeout_s)
     if params.survive and params.how in ("butterfly", "all_gather"):
         wrong.append(f"how = {params.how}: with survive: expected ring, tree or server")

@@ -77,13 +77,11 @@ async def client(node: Node, p: Params) -> None:
 
 def check(params: Params, world: World) -> list[str]:
     """The mistakes in these parameters; none if they are sound."""
-    below_one = [f"{key} = {value}: expected a number in [0, 1)" for key, value in
-                 (("beta1", params.beta1), ("beta2", params.beta2)) if not 0 <= value < 1]
     unused = [f"beta2 = {params.beta2}: adagrad has no such weight"] \
         if params.second == "adagrad" and params.beta2 != Params.beta2 else []
     return (checks.positive(rate=params.rate, tau=params.tau) + checks.fractions(fraction=params.fraction)
             + checks.times(deadline=params.deadline_s) + wrong_selection(params.selection, world, params.fraction)
-            + below_one + unused)
+            + checks.below_one(beta1=params.beta1, beta2=params.beta2) + unused)
 
 
 EXAMPLE = example("fedadam", "deadline: 1 s")

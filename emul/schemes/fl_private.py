@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from emul.primitives.privacy.mechanism import noisy, told_by_update
+from emul.primitives.privacy.mechanism import leakage_of_update, noisy
 from emul.primitives.written import WrittenChoice
 from emul.protocols import rounds
 from emul.protocols.robust import MEAN, judging, robust_server, wrong_rule
@@ -72,7 +72,7 @@ def analysis(params: Params, setting: Setting, run: Realised) -> Analysis:
     }
     if p.lambda_:
         most = max(run.participation("Update").values(), default=0)
-        found |= told_by_update(p.lambda_, p.clip, p.ldp_delta, setting.rounds, most)
+        found |= leakage_of_update(p.lambda_, p.clip, p.ldp_delta, setting.rounds, most)
     return found
 
 EXAMPLE = example("fl_private", "clip: 1.0, uplink: 500 ms")

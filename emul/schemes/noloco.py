@@ -93,10 +93,9 @@ def outer(momentum: Vector, own: Replica, theirs: Replica, p: Params) -> tuple[V
 
 def check(params: Params, world: World) -> list[str]:
     """The mistakes in these parameters; none if they are sound."""
-    wrong = [] if 0 <= params.momentum < 1 else [f"momentum = {params.momentum}: expected a number in [0, 1)"]
-    return (wrong + checks.positive(rate=params.rate) + checks.not_negative(gamma=params.gamma)
-            + checks.steps(steps=params.steps) + checks.times(timeout=params.timeout_s)
-            + checks.at_least(2, "two or more", peers=world.count("peer")))
+    return (checks.below_one(momentum=params.momentum) + checks.positive(rate=params.rate)
+            + checks.not_negative(gamma=params.gamma) + checks.steps(steps=params.steps)
+            + checks.times(timeout=params.timeout_s) + checks.at_least(2, "two or more", peers=world.count("peer")))
 
 
 EXAMPLE = example("noloco", "timeout: 10 s", topology="complete, peers: 5", links=(), partition="iid",

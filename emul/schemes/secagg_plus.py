@@ -99,10 +99,8 @@ def check(params: Params, world: World) -> list[str]:
 
 def wrong_chances(p: Params) -> list[str]:
     """gamma = 0 would give t = 2, which protects nobody."""
-    errors = checks.probabilities(gamma=p.gamma)
-    if not 0 <= p.delta < 1:
-        errors.append(f"delta = {p.delta}: expected a number in [0, 1)")
-    elif p.gamma + p.delta >= 1:
+    errors = checks.probabilities(gamma=p.gamma) + checks.below_one(delta=p.delta)
+    if 0 <= p.delta < 1 <= p.gamma + p.delta:
         errors.append(f"delta = {p.delta}: expected less than 1 - gamma")
     return errors + checks.at_least(1, "1 or more", sigma=p.sigma, eta=p.eta)
 

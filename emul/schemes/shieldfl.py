@@ -134,7 +134,8 @@ async def server(node: Node, p: Params) -> None:
                 s.model = await c.seal(w)
             theirs = await node.compute("partial", c.box.partial, Share(n, b_1), s.model, cost_s=c.cost(partial=1))
             node.broadcast(node.clients, Global(s.model, theirs))
-            got = await node.gather(Upload, node.clients, timeout_s=p.deadline_s, accept=both(c.sound("update"), long))
+            accept = both(c.sound("update"), possible_length)
+            got = await node.gather(Upload, node.clients, timeout_s=p.deadline_s, accept=accept)
             if len(got) < 2:
                 raise TooFewClients(f"{len(got)} updates, none of one can be unlike the others")
             updates = {k: got[k].update for k in sorted(got)}
@@ -167,6 +168,7 @@ async def weigh(c: SealedArithmetic, p: Params, share: Share, updates: Mapping[i
     sound = [i for i in range(m) if abs(square[i] - 1) <= LENGTH_TOLERANCE]
     if len(sound) < 2:
         raise TooFewClients(f"{len(sound)} of {m} updates have length 1")
+    # cosines with the reference, or 0 where one of the two has no length: the baseline is the least of the sound ones
     near = first[m:2 * m] / np.sqrt(np.maximum(first[:m].astype(np.float64) * max(first[2 * m], 1), 1))
     baseline = min(sound, key=lambda i: near[i])
     node.send(partner, Baseline(baseline))
@@ -201,8 +203,8 @@ def of_reference(m: int) -> Pairs:
     return [*((i, i) for i in range(m)), *((i, m) for i in range(m)), (m, m)]
 
 
-def long(message: Upload) -> None:
-    """For `accept`: a length."""
+def possible_length(message: Upload) -> None:
+    """For `accept`: a length that an update can have."""
     demand(0 <= message.length <= 2.0**20, "length: no length of an update")
 
 

@@ -181,7 +181,7 @@ async def from_store(node: Node, members: Sequence[int], codec: Codec, code: Oct
 
 def check(params: Params, world: World) -> list[str]:
     """The mistakes in these parameters; none if they are sound."""
-    wrong = [] if 0 <= params.decay <= 1 else [f"decay = {params.decay}: expected a number in [0, 1]"]
+    wrong = checks.shares(decay=params.decay)
     try:
         codec_of(params)
     except ValueError as error:

@@ -242,12 +242,11 @@ def summed(codec: Codec | None, codes: Sequence[np.ndarray], d: int) -> Vector:
 
 def check(params: Params, world: World) -> list[str]:
     """The mistakes in these parameters; none if they are sound."""
-    wrong = [] if 0 <= params.momentum < 1 else [f"momentum = {params.momentum}: expected a number in [0, 1)"]
-    wrong += [] if 0 <= params.alpha <= 1 else [f"alpha = {params.alpha}: expected a number in [0, 1]"]
-    wrong += (checks.positive(rate=params.rate) + checks.times(timeout=params.timeout_s)
-              + checks.steps(steps=params.steps) + checks.at_least(1, "an integer >= 1", fragments=params.fragments)
-              + checks.at_least(0, "an integer >= 0", tau=params.tau)
-              + checks.at_least(2, "two or more", peers=world.count("peer")))
+    wrong = (checks.below_one(momentum=params.momentum) + checks.shares(alpha=params.alpha)
+             + checks.positive(rate=params.rate) + checks.times(timeout=params.timeout_s)
+             + checks.steps(steps=params.steps) + checks.at_least(1, "an integer >= 1", fragments=params.fragments)
+             + checks.at_least(0, "an integer >= 0", tau=params.tau)
+             + checks.at_least(2, "two or more", peers=world.count("peer")))
     if params.codec is not None:
         try:
             choose(params.codec)

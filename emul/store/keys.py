@@ -110,7 +110,7 @@ class KeyMaker:
             self._known.move_to_end(place)
             return held[1]
         content = xxhash.xxh3_128_digest(np.ascontiguousarray(array).data.cast("B"))
-        if array.flags.c_contiguous and _nobody_writes(array):
+        if array.flags.c_contiguous and _read_only(array):
             self._known[place] = array, content
             if len(self._known) > _HELD:
                 self._known.popitem(last=False)
@@ -137,7 +137,7 @@ def _form(cls: object) -> tuple[str, Callable[[object], tuple[object, ...]] | No
     return name, lambda value: tuple(getattr(value, each) for each in names)
 
 
-def _nobody_writes(array: np.ndarray) -> bool:
+def _read_only(array: np.ndarray) -> bool:
     """True if neither the array nor anything that it is a view of can be written to."""
     base: Any = array
     while isinstance(base, np.ndarray):

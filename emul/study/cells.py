@@ -154,12 +154,12 @@ def key(one: Scenario, plugins: Sequence[str] = ()) -> str:
     # and a comparison share cells. A database would be a second truth, to be mended after a crash
     # (`test_a_key_changes_with_what_changes_the_result_and_with_nothing_else`).
     files = [_fingerprint(file) for file in map(_task_file, plugins) if file]
-    return _hash([__version__, _source_of(one.schemes[0][0], tuple(plugins)), _said(one), *files])
+    return _hash([__version__, _source_of(one.schemes[0][0], tuple(plugins)), _request(one), *files])
 
 
 def asked(one: Scenario, plugins: Sequence[str] = ()) -> str:
     """The hash of what was asked for alone: as `key`, without the version of emul and the files of code."""
-    return _hash([_said(one)])
+    return _hash([_request(one)])
 
 
 def code_of(one: Scenario, plugins: Sequence[str] = ()) -> str:
@@ -175,7 +175,8 @@ def _files_of(scheme: str, plugins: Sequence[str]) -> list[str | None]:
     return [own, *(_files_of(found.of, plugins) if found.of else ())]
 
 
-def _said(one: Scenario) -> object:
+def _request(one: Scenario) -> object:
+    """The resolved scenario without what changes no result."""
     document = one.document()
     del document["workers"]                     # when a worker counts as hanging changes no result
     document["schemes"] = [_unlabelled(entry) for entry in document["schemes"]]         # nor does what it is called
@@ -190,9 +191,7 @@ def _hash(parts: Sequence[object]) -> str:
 @cache
 def _source_of(scheme: str, plugins: tuple[str, ...]) -> str:
     """Digests of a scheme's file and of that which it is a variant of, which change more often than their version."""
-    found = schemes.find(scheme, plugins)
-    file = getattr(sys.modules.get(found.module), "__file__", None)
-    return ("" if file is None else _fingerprint(file)) + (_source_of(found.of, plugins) if found.of else "")
+    return "".join(_fingerprint(file) for file in _files_of(scheme, plugins) if file is not None)
 
 
 def _task_file(plugin: str) -> str | None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,22 @@ Values = dict[str, dict[str, dict[int, float]]]     # metric -> scheme -> seed -
 
 
 @dataclass(frozen=True)
+class PairedTest:
+    """The result of the paired t-test of a difference, among those of all pairs on one metric. p: adjusted by Holm's
+    procedure. seeds: the number that would settle a difference of this size; None where it is settled, or where more
+    than `emul.study.stats.MOST_SEEDS` would be needed.
+    """
+
+    p: float
+    seeds: int | None
+
+    @property
+    def settled(self) -> bool:
+        """True if there is a difference, at the level of the intervals."""
+        return self.p < 1 - LEVEL
+
+
+@dataclass(frozen=True)
 class Comparison:
     """A study of schemes, and what it says. `values` of `METRICS`; `differences` by (metric, scheme, baseline).
 
@@ -59,6 +76,24 @@ class Comparison:
     def kinds(self) -> dict[str, list[str]]:
         """Kind of accuracy -> the schemes that have it, in the order of the scenario."""
         return tables.by_kind(self.schemes, self.accuracy_of)
+
+    @cached_property
+    def tests(self) -> dict[tuple[str, str, str], PairedTest]:
+        """(metric, scheme, baseline) -> the paired t-test, of those differences that have an interval."""
+        # Once: the seeds that a test would need are found by a search, and texts ask for each pair again.
+        found: dict[tuple[str, str, str], PairedTest] = {}
+        for metric in METRICS:
+            own = {key: (i.mean, i.student) for key, (i, _) in self.differences.items()
+                   if key[0] == metric and i.mean is not None and i.student is not None}
+            adjusted = holm([student.p for _, student in own.values()])
+            for (key, (mean, student)), p in zip(own.items(), adjusted, strict=True):
+                test = PairedTest(p, None)
+                found[key] = test if test.settled else replace(test, seeds=seeds_needed(mean, student.sd, len(own)))
+        return found
+
+    def test(self, metric: str, scheme: str, other: str) -> PairedTest | None:
+        """The test of any two schemes, whichever of them comes first in the scenario; None: there is none."""
+        return self.tests.get((metric, scheme, other)) or self.tests.get((metric, other, scheme))
 
 
 def choose_targets(given: float | None, stop: float | None, results: pd.DataFrame) -> tuple[dict[str, float], str]:
@@ -150,36 +185,6 @@ def differences(values: Values, schemes: Sequence[str], seeds: Sequence[int], kn
     return found
 
 
-@dataclass(frozen=True)
-class Judged:
-    """The result of the paired t-test of a difference, among those of all pairs on one metric. p: adjusted by Holm's
-    procedure. seeds: the number that would settle a difference of this size; None where it is settled, or where more
-    than `emul.study.stats.MOST_SEEDS` would be needed.
-    """
-
-    p: float
-    seeds: int | None
-
-    @property
-    def settled(self) -> bool:
-        """True if there is a difference, at the level of the intervals."""
-        return self.p < 1 - LEVEL
-
-
-def judged(c: Comparison) -> dict[tuple[str, str, str], Judged]:
-    """(metric, scheme, baseline) -> the verdict, for those differences that have an interval."""
-    found: dict[tuple[str, str, str], Judged] = {}
-    for metric in METRICS:
-        own = {key: i for key, (i, _) in c.differences.items() if key[0] == metric and i.student is not None}
-        adjusted = holm([i.student.p for i in own.values() if i.student is not None])
-        for (key, i), p in zip(own.items(), adjusted, strict=True):
-            assert i.student is not None
-            assert i.mean is not None
-            settled = p < 1 - LEVEL
-            found[key] = Judged(p, None if settled else seeds_needed(i.mean, i.student.sd, len(own)))
-    return found
-
-
 # --- tables ---------------------------------------------------------------------------------------------------------
 
 def metrics_table(c: Comparison) -> pd.DataFrame:
@@ -195,14 +200,14 @@ def differences_table(c: Comparison) -> pd.DataFrame:
     """A row for each metric, scheme and baseline: n seeds, mean and intervals of the differences, tests, and notes."""
     import pandas as pd
 
-    said = judged(c)
-    rows = [(*key, found.n, found.mean, found.low, found.high, *_tested(found, said.get(key)), METRICS[key[0]][0], note)
+    rows = [(*key, found.n, found.mean, found.low, found.high, *_tested(found, c.tests.get(key)), METRICS[key[0]][0],
+             note)
             for key, (found, note) in c.differences.items()]
     return _typed(pd.DataFrame(rows, columns=list(tables.COLUMNS["differences"])), "mean", "low", "high", "t_low",
                   "t_high", "p", "p_holm", "seeds_needed")
 
 
-def _tested(found: Interval, said: Judged | None) -> tuple[float | None, ...]:
+def _tested(found: Interval, said: PairedTest | None) -> tuple[float | None, ...]:
     """t_low, t_high, p, p_holm, seeds_needed."""
     if found.student is None or said is None:
         return (None,) * 5
@@ -265,7 +270,6 @@ def own(c: Comparison, metric: str, scheme: str) -> Interval:
 
 def document(c: Comparison) -> PlainMapping:
     """The comparison as plain values, for `--json`."""
-    tested = judged(c)
     said = {metric: {kind: found and found.best for kind, schemes in c.kinds().items()
                      for found in [verdict(c, metric, schemes)]} for metric in LESS_IS_BETTER}
     return {"targets": c.targets, "target_from": c.target_from, "schemes": c.schemes, "seeds": c.seeds,
@@ -277,6 +281,6 @@ def document(c: Comparison) -> PlainMapping:
             "differences": [{"metric": m, "scheme": s, "baseline": b, "n_seeds": i.n, "mean": i.mean, "low": i.low,
                              "high": i.high,
                              **dict(zip(("t_low", "t_high", "p", "p_holm", "seeds_needed"),
-                                        _tested(i, tested.get((m, s, b))), strict=True)),
+                                        _tested(i, c.tests.get((m, s, b))), strict=True)),
                              "unit": METRICS[m][0], "note": note}
                             for (m, s, b), (i, note) in c.differences.items()]}

@@ -76,6 +76,9 @@ class Done:
     code: dict[str, str] = field(default_factory=dict)      # key -> code of its row
 
     def __post_init__(self) -> None:
+        self._read()
+
+    def _read(self) -> None:
         if not self.path.is_file() or not self.path.stat().st_size:
             return
         with self.path.open(newline="", encoding="utf-8") as file:
@@ -107,7 +110,7 @@ class Done:
         writer = csv.DictWriter(text, list(COLUMNS), lineterminator="\n")
         with self.path.open("a+b", buffering=0) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            self.__post_init__()                # rows that others have added since
+            self._read()                        # rows that others have added since
             if cell in self:
                 return
             size = os.fstat(file.fileno()).st_size

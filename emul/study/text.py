@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from emul.record.marks import NOTE, among, in_words
 from emul.record.progress import without_empty
 from emul.roles.evaluation import KINDS
-from emul.study.comparison import LESS_IS_BETTER, METRICS, Cheapest, Comparison, judged, own, reached, verdict
+from emul.study.comparison import LESS_IS_BETTER, METRICS, Cheapest, Comparison, own, reached, verdict
 from emul.study.stats import FEWEST, MOST_SEEDS, Interval
 
 _HEADS = {"accuracy_at_equal_time": "accuracy at equal time", "accuracy_at_equal_bytes": "at equal bytes",
@@ -69,9 +69,9 @@ def _doubt(c: Comparison, found: Cheapest, others: Sequence[str]) -> str:
     """Against whom the paired t-test does not settle the lead."""
     if len(c.seeds) < FEWEST:
         return f"With {len(c.seeds)} seed{'s' * (len(c.seeds) != 1)} nothing is settled."
-    tested, open_ones = judged(c), []
+    open_ones = []
     for scheme in others:
-        said = (tested.get((found.metric, scheme, found.best)) or tested.get((found.metric, found.best, scheme)))
+        said = c.test(found.metric, scheme, found.best)
         if said is not None and not said.settled:
             open_ones.append(f"{among(scheme, c.knowing)} (about {said.seeds} seeds would settle it)"
                              if said.seeds is not None else
@@ -180,11 +180,10 @@ def _verdict(c: Comparison, metric: str, schemes: Sequence[str], of: str) -> lis
 
 def _tested(c: Comparison, metric: str, scheme: str, best: str, more: Interval) -> list[str]:
     """The result of the paired t-test of a difference; nothing if there is none, or the values do not vary."""
-    tested = judged(c)
-    said = tested.get((metric, scheme, best)) or tested.get((metric, best, scheme))
+    said = c.test(metric, scheme, best)
     if more.student is None or said is None or not more.student.sd:
         return []
-    pairs = sum(key[0] == metric for key in tested)
+    pairs = sum(key[0] == metric for key in c.tests)
     line = f"    paired t [{more.student.low:.3g}, {more.student.high:.3g}], p = {more.student.p:.2g}"
     if pairs > 1:
         line += f" for this pair alone, {said.p:.2g} by Holm for all {pairs} pairs"

@@ -237,6 +237,7 @@ def verify(table: Path, row: Row, pool: PoolOnDemand, tolerance: float = TOLERAN
     """
     begin = time.perf_counter()
     try:
+        # numbers that cannot be read show before the run, which may take minutes
         first_difference(row.get("curve") or "", row.get("curve") or "", 0.0)
         for name in _ACCURACIES:
             float(row.get(name) or 0)

@@ -184,9 +184,9 @@ class Attacking:
         with self._task.apart():
             task = self._task.for_node(f"proxy of {self._names[first]}", self._shard.get(first), lambda: seen.round,
                                        _Pooled(number, [self._shard[n] for n in fellows], self._task))
-            return self._said(task, seen, first)[0]
+            return self._honest_update(task, seen, first)[0]
 
-    def _said(self, task: NodeTask, seen: _Seen, node: int) -> tuple[Vector, int | None]:
+    def _honest_update(self, task: NodeTask, seen: _Seen, node: int) -> tuple[Vector, int | None]:
         """(what `Scheme.honest` gives, the cluster that it says was chosen)."""
         assert self._honest is not None
         found = self._honest(task, seen.messages, node)
@@ -210,7 +210,7 @@ class Attacking:
     def _one(self, again: _Again, node: int, seen: _Seen) -> None:
         poisoned = _Poisoned(self, node) if node in self._plans else None
         task: NodeTask = self._task.for_node(self._names[node], self._shard.get(node), lambda: seen.round, poisoned)
-        again.rows[node], group = self._said(task, seen, node)
+        again.rows[node], group = self._honest_update(task, seen, node)
         again.digests[node] = _digest(again.rows[node])
         if group is not None:
             again.groups[node] = group

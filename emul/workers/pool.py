@@ -43,7 +43,7 @@ Tell = Callable[[list[Observation]], None]
 Done = tuple[list[Observation], list[Timing], list[Note], list[KeptValue], StoreUse, FittedGroups, str]
 
 
-def tell_nobody(seen: list[Observation]) -> None:
+def discard(seen: list[Observation]) -> None:
     """For whoever does not want to hear what is observed before the run has ended."""
 
 
@@ -73,7 +73,7 @@ class Workers:
         self._encoder = msgspec.msgpack.Encoder()
         self._replies: dict[int, Reply] = {}
         self._observations: dict[tuple[int, int], Observation] = {}
-        self.tell: Tell = tell_nobody       # of the run that is open: what is observed, as it comes
+        self.tell: Tell = discard       # of the run that is open: what is observed, as it comes
         self._done: list[Done] = []
         self._events: list[list[Event]] = [[] for _ in range(n)]
         self._ships: list[list[tuple[int, int, int, bool]]] = [[] for _ in range(n)]
@@ -167,7 +167,7 @@ class Workers:
 
     def open(self, setups: Sequence[Setup]) -> None:
         """Begin a run: one set-up per worker. Raises RoleFailed with the traceback if a worker cannot."""
-        self.tell = tell_nobody
+        self.tell = discard
         if self._broken:
             raise WorkerDied("this pool has lost a worker; make a new one")
         if self._running:                   # the last one was interrupted, and so was its end

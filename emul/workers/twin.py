@@ -15,7 +15,7 @@ from emul.workers.core import Core, FittedGroups, StoreUse
 from emul.workers.jobs import Timing
 from emul.workers.keeping import KeptValue
 from emul.workers.patience import Watchdog
-from emul.workers.pool import Tell, newest_accuracy, tell_nobody
+from emul.workers.pool import Tell, discard, newest_accuracy
 from emul.workers.setup import Setup
 
 
@@ -33,7 +33,7 @@ class Twin:
         self._core: Core | None = None
         self._replies: dict[int, Reply] = {}
         self._observations: dict[tuple[int, int], Observation] = {}
-        self.tell: Tell = tell_nobody           # of the run that is open: what is observed, as it comes
+        self.tell: Tell = discard           # of the run that is open: what is observed, as it comes
         self.kept: list[KeptValue] = []         # values that nodes left in the run directory, once the run has ended
         self._threads: contextlib.ExitStack | None = None
         self.watchdog: Watchdog | None = None   # of the run that is open, or was last, if `workers.patience` is set
@@ -49,7 +49,7 @@ class Twin:
 
     def open(self, setups: Sequence[Setup]) -> None:
         """Begin a run with the first setup; torch and BLAS have one thread until it ends."""
-        self.tell = tell_nobody
+        self.tell = discard
         self._threads = contextlib.ExitStack()
         if self._computes:
             self._threads.enter_context(one_thread())

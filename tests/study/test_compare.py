@@ -22,7 +22,6 @@ from emul.study.comparison import (
     differences,
     differences_table,
     document,
-    judged,
     measure,
     metrics_table,
     verdict,
@@ -198,7 +197,7 @@ def test_the_answer_names_the_best_how_much_more_others_need_and_what_is_open() 
     assert time.startswith("a needs the least time to global accuracy 0.8: 6 s [6, 6]; ")
     assert f"near {mean / 6:.3g} times that and late {(12.02 / 6):.3g} times that." in time
     assert "seldom (1 of 5) reached it on fewer seeds." in time
-    seeds = judged(c)["time_to_target", "near", "a"].seeds
+    seeds = c.tests["time_to_target", "near", "a"].seeds
     assert seeds is not None
     assert time.endswith(f"Not settled against near (about {seeds} seeds would settle it).")
     assert "needs the least bytes" in size
@@ -234,7 +233,7 @@ def test_what_is_not_settled_says_how_many_seeds_would_settle_it() -> None:
     jitter = [0.3, -0.4, 0.5, -0.1, 0.4]
     runs = {("a", s): SLOW for s in range(5)} | {("b", s): shifted(SLOW, x) for s, x in enumerate(jitter)}
     c = compared(runs, 0.8)
-    found = judged(c)["time_to_target", "b", "a"]
+    found = c.tests["time_to_target", "b", "a"]
     assert (found.settled, found.seeds) == (False, seeds_needed(np.mean(jitter), np.std(jitter, ddof=1)))
     assert f"not settled; a difference of this size takes about {found.seeds} seeds\n" in text.comparison(c)
     row = differences_table(c).set_index("metric").loc["time_to_target"]
@@ -248,7 +247,7 @@ def test_a_pair_among_many_is_settled_by_holm_and_not_by_itself() -> None:
     runs |= {(name, s): shifted(SLOW, sign * x) for name, sign in (("b", 1), ("c", -1), ("d", 0.3))
              for s, x in enumerate(jitter)}
     c = compared(runs, 0.8)
-    of_time = {key[1:]: one for key, one in judged(c).items() if key[0] == "time_to_target"}
+    of_time = {key[1:]: one for key, one in c.tests.items() if key[0] == "time_to_target"}
     alone = c.differences["time_to_target", "b", "a"][0].student
     assert len(of_time) == 6
     assert alone is not None

@@ -380,10 +380,10 @@ def stack_of(links: Sequence[SenderLink]) -> TcpStack | None:
     first = links[0].stack
     for link in links[1:]:
         if link.stack is not first and link.agreed != links[0].agreed:
-            raise NetworkError(f"{link.name}: transport {_said(link.stack)}, on a route with {links[0].name}: "
-                               f"transport {_said(first)}: expected the same of all links of a route but for `buffer`")
+            raise NetworkError(f"{link.name}: transport {_shown(link.stack)}, on a route with {links[0].name}: "
+                               f"transport {_shown(first)}: expected the same of all links of a route but for `buffer`")
     return first
 
 
-def _said(stack: TcpStack | None) -> str:
+def _shown(stack: TcpStack | None) -> str:
     return "without tcp" if stack is None else repr(stack)

@@ -174,7 +174,7 @@ def spans(clearance: Clearance, sampled: Iterable[tuple[IntArray, FloatArray]], 
         row, at = np.nonzero(alike & turned)
         peaks.append(_Brackets(pairs[row], times[at], times[at + 2]))
         first |= dict(zip(pairs.tolist(), up[:, 0].tolist(), strict=True))
-    flips += _beside_peaks(clearance, _joined(peaks))
+    flips += _around_peaks(clearance, _joined(peaks))
     brackets = _joined(flips)
     return _paired(brackets.pair, _roots(clearance, brackets), first, until_s)
 
@@ -192,7 +192,7 @@ def _joined(found: list[_Brackets]) -> _Brackets:
         "high")))
 
 
-def _beside_peaks(clearance: Clearance, near: _Brackets) -> list[_Brackets]:
+def _around_peaks(clearance: Clearance, near: _Brackets) -> list[_Brackets]:
     """The brackets on both sides of those peaks (and dips) that are beyond 0 after all."""
     if not len(near.pair):
         return []

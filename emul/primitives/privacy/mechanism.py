@@ -17,7 +17,7 @@ def noisy(update: np.ndarray, clip: float | None, lambda_: float, rng: np.random
     return kept + np.float32(lambda_) * rng.standard_normal(update.size, dtype=np.float32)
 
 
-def told_by_update(lambda_: float, clip: float | None, delta: float, rounds: int, sent: int) -> dict[str, object]:
+def leakage_of_update(lambda_: float, clip: float | None, delta: float, rounds: int, sent: int) -> dict[str, object]:
     """The information that noisy updates give to whoever hears them, for an `analysis`: bits per coordinate of an
     update that spreads as its noise does, and epsilon at `delta`, "unbounded" for updates that are not clipped. lambda_
     is above 0.

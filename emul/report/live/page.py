@@ -86,7 +86,7 @@ def shown(state: RunProgress) -> PlainDict:
     curve, traffic = state.curve(), state.traffic_frame()
     drawn = learning(curve, single=True, of=in_words(state.header.get("accuracy_of"))) if len(curve) else []
     drawn = [*drawn, *([figures.bytes_by_type(traffic)] if len(traffic) else [])]
-    return {"status": state.status, "said": said(state), "share": state.share(), "cards": while_running(state),
+    return {"status": state.status, "said": status_line(state), "share": state.share(), "cards": while_running(state),
             "figures": [_figure(figure) for figure in drawn],
             "counts": [(*key, number) for key, number in counts.items()],
             "nodes": [{"name": node.name, "role": node.role, "state": node.state, "round": node.round,
@@ -97,7 +97,7 @@ def shown(state: RunProgress) -> PlainDict:
                         state.refused.most_common(_REFUSED)]}
 
 
-def said(state: RunProgress) -> str:
+def status_line(state: RunProgress) -> str:
     """The state of the run in a sentence."""
     left = state.left_s()
     more = f"; about {clock(left)} left" if left is not None else f": {state.why}" if state.why else ""

@@ -29,7 +29,7 @@ import numpy as np
 
 from emul.learning import NodeTask
 from emul.primitives.means import weighted_sum
-from emul.primitives.privacy.mechanism import noisy, told_by_update
+from emul.primitives.privacy.mechanism import leakage_of_update, noisy
 from emul.protocols.demands import Demand, both, demand, shaped
 from emul.protocols.rounds import finite
 from emul.roles import (
@@ -214,7 +214,7 @@ def analysis(params: Params, setting: Setting, run: Realised) -> Analysis:
     }
     if p.lambda_:
         most = max(run.participation("Update").values(), default=0)
-        found |= told_by_update(p.lambda_, p.clip, p.ldp_delta, setting.rounds, most)
+        found |= leakage_of_update(p.lambda_, p.clip, p.ldp_delta, setting.rounds, most)
     return found
 
 EXAMPLE = example("dnc_private", "clip: 1.0, share: 200 ms, uplink: 500 ms", topology="star_mesh, clients: 5")

@@ -66,7 +66,7 @@ Detector = Callable[[np.ndarray, float], np.ndarray]
 _LEAST_SPREAD = 1e-12               # of groups that are all alike, none is an outlier
 
 
-def nobody(means: np.ndarray, limit: float) -> np.ndarray:
+def no_group(means: np.ndarray, limit: float) -> np.ndarray:
     """No group."""
     return np.zeros(len(means), bool)
 
@@ -95,4 +95,4 @@ def _beyond(scores: np.ndarray, limit: float) -> np.ndarray:
     return np.asarray(scores - centre > limit * spread)
 
 
-DETECTORS: dict[str, Detector] = {"none": nobody, "distance": distance, "norm": norm, "cosine": cosine}
+DETECTORS: dict[str, Detector] = {"none": no_group, "distance": distance, "norm": norm, "cosine": cosine}
