@@ -217,7 +217,7 @@ def test_detectors_find_a_group_that_is_unlike_the_others(name: str) -> None:
     means = rng.normal(1.0, 0.05, (9, 30))
     means[4] = -20 * means[4]
     assert np.flatnonzero(DETECTORS[name](means, 8.0)).tolist() == [4]
-    assert not groups.nobody(means, 3.0).any()
+    assert not groups.no_group(means, 3.0).any()
     assert not DETECTORS[name](np.ones((5, 4)), 3.0).any()
 
 
