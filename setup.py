@@ -7,7 +7,7 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 SHIPPED = {"scenarios": "scenarios", "topologies": "topologies",
-           "emul.schema.json": "emul.schema.json", "constraints.txt": "constraints.txt"}
+           "emul.schema.json": "emul.schema.json", "constraints.txt": "constraints.txt", "CITATION.cff": "CITATION.cff"}
 # of the checkout -> below emul/shipped, see emul.base.files: shipped
 
 

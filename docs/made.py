@@ -21,6 +21,7 @@ import vl_convert
 
 import emul
 from benchmarks import document
+from emul.citing import references
 from emul.registry import schemes
 from emul.report import data, files
 from emul.report.figures import space_time
@@ -91,6 +92,9 @@ def _scheme(name: str, figures: Sequence[str]) -> str:
               *_table(("role", "placed at"), [(role, f"`{place}`") for role, place in _places(scheme)]), "",
               *_table(("message", "fields", "what it is"), _messages(scheme))]
     lines += ["", "## Example", "", "```yaml", scheme.example.strip(), "```", ""]
+    if papers := [one.bibtex for one in references() if ("schemes", name) in one.uses]:
+        lines += ["## To cite", "", f"`emul cite {name}` prints this, and the entry of emul:", "", "```bibtex",
+                  "\n\n".join(papers), "```", ""]
     return "\n".join(lines)
 
 

@@ -163,7 +163,7 @@ def remove_left_folders(parent: Path, prefixes: Sequence[str]) -> None:
 _PACKAGE = Path(__file__).resolve().parents[1]
 CARRIED = _PACKAGE / "shipped"          # the folder of a wheel that has them; see setup.py
 SHIPPED = {"scenarios": "scenarios", "topologies": "topologies",
-           "emul.schema.json": "emul.schema.json",
+           "emul.schema.json": "emul.schema.json", "CITATION.cff": "CITATION.cff",
            "constraints.txt": "constraints.txt"}    # name -> where a checkout has it
 
 

@@ -1,4 +1,4 @@
-"""`emul schemes`, `new-scheme`, `new-task`, `new-plugin`, `init`, `schema`."""
+"""`emul schemes`, `cite`, `new-scheme`, `new-task`, `new-plugin`, `init`, `schema`."""
 
 from __future__ import annotations
 
@@ -83,6 +83,16 @@ def _offers(name: str, plugins: Sequence[str]) -> str:
     except EmulError:
         return ""
     return f"for tasks: {', '.join(found)}" if found else ""
+
+
+@app.command()
+def cite(what: Annotated[list[str] | None, typer.Argument(metavar="[SCENARIO|RUN|SCHEME]...", show_default=False, help=(
+             "scenario files, run directories, folders of them, or names of schemes"))] = None,
+         plugin: Plugins = None) -> None:
+    """Print BibTeX of emul, and of the papers of the schemes, rules, attacks, data and traces of a scenario or run."""
+    from emul.citing import bibliography
+
+    print(bibliography(what or (), plugin or ()))
 
 
 @app.command(name="new-scheme")
