@@ -20,7 +20,7 @@ PEERS_STAMP := $(PEERS)/stamp-$(shell cksum < benchmarks/peers/requirements.txt 
 # what a test starts in a process of its own reads what others compiled, also where the environment forbids to write it
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow test-all lint docs bench bench-peers setup clean
+.PHONY: demo test test-slow test-all lint docs dist bench bench-peers setup clean
 
 setup: $(STAMP)
 
@@ -54,6 +54,10 @@ docs: $(STAMP)
 	$(BIN)/python -m sphinx --jobs auto --fail-on-warning --keep-going -b html docs docs/_build/html
 	$(BIN)/python docs/sheets.py docs/_build/html/sheets
 
+dist:
+# sdist and wheel of the commit, checked and tried in an empty environment
+	PYTHON=$(PYTHON) PIP_ARGS="$(PIP_ARGS)" .ci/dist
+
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks --repeats $(REPEATS) --write
 
@@ -67,4 +71,4 @@ $(PEERS_STAMP): benchmarks/peers/requirements.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(PEERS) runs docs/made docs/_build .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) runs dist docs/made docs/_build .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -1,5 +1,6 @@
-"""What pyproject.toml cannot say: a wheel carries scenarios, topologies and the schema, too."""
+"""What pyproject.toml cannot say: a wheel carries scenarios, topologies and the schema, too; and the public address."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -27,4 +28,6 @@ class BuildWithFiles(build_py):
                 shutil.copyfile(source, target)
 
 
-setup(cmdclass={"build_py": BuildWithFiles})
+# the project's public address stands in CITATION.cff alone
+address = re.search(r"^repository-code: *(\S+)", Path("CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE)
+setup(cmdclass={"build_py": BuildWithFiles}, project_urls={"Repository": address[1]} if address else {})

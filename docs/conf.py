@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -22,7 +23,9 @@ html_title = "emul"
 html_show_copyright = False
 html_static_path = ["static"]
 html_js_files = ["sorted.js"]               # tables of the atlas, sorted and searched
-html_theme_options = {"source_directory": "docs/"}
+html_theme_options = {"source_directory": "docs/", "source_branch": "main"}
+if address := re.search(r"^repository-code: *(\S+)", (HERE.parent / "CITATION.cff").read_text("utf-8"), re.MULTILINE):
+    html_theme_options["source_repository"] = address[1]
 
 myst_heading_anchors = 4                    # links go to headings, as they do on a forge
 suppress_warnings = ["myst.header"]         # a page may begin below the first level: changelog

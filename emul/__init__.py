@@ -23,7 +23,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-__version__ = "0.1.0"
+__version__ = "0.9.0"
 
 _ROLES = ("Analysis", "Contact", "Declared", "Holds", "Matrix", "Message", "Node", "OctetRows", "Octets", "Realised",
           "Received", "Round", "RoundOver", "Scheme", "Setting", "Variant", "Vector", "Words", "World", "weighted_mean")

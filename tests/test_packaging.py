@@ -34,7 +34,7 @@ def emul(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 
 def test_the_version_has_one_source(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert "version" not in PROJECT["project"]
-    assert PROJECT["project"]["dynamic"] == ["version"]
+    assert PROJECT["project"]["dynamic"] == ["version", "urls"]
     assert PROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "emul.__version__"}
     assert yaml("CITATION.cff")["version"] == __version__
     assert emul(monkeypatch, "--version") == 0
