@@ -73,7 +73,7 @@ def _used(what: str, plugins: Sequence[str]) -> Iterator[Use]:
 
 
 def uses(value: object, key: str = "") -> Iterator[Use]:
-    """What of a scenario's document may have a paper.
+    """The pairs of a scenario's document that may have a paper.
 
     >>> list(uses({"task": {"data": {"set": "digits"}}}, ""))
     [('', 'task'), ('task', 'data'), ('data', 'set'), ('set', 'digits')]
