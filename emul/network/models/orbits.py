@@ -35,15 +35,6 @@ _HALVINGS = 34                  # of 60 s: to 4 ns
 _THIRDS = 32                    # of 120 s: to 0.3 ms, where a peak is flat to 1e-13
 
 
-def period_s(altitude_km: float) -> float:
-    """The time of a revolution over a sphere.
-
-    >>> round(period_s(550), 4)
-    5738.9928
-    """
-    return float(2 * np.pi * np.sqrt((RADIUS_KM + altitude_km) ** 3 / MU))
-
-
 def reach(radius_km: FloatArray | float, elevation: float) -> FloatArray:
     """The angle at the Earth's centre between a station and a satellite that stands so high above its horizon.
     radius_km: of the satellite, from the centre."""

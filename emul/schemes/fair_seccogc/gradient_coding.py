@@ -28,19 +28,13 @@ def support(K: int, s: int, k: int) -> list[int]:
     return [(k + i) % K for i in range(s + 1)]
 
 
-def needed_by(K: int, s: int, k: int) -> list[int]:
-    """V_k = {k - s, .., k} mod K, in this order: which relays of a cyclic code need the update of k, itself last."""
-    _check(K, s)
-    return [(k - s + i) % K for i in range(s + 1)]
-
-
 def row_support(G: Matrix, k: int) -> list[int]:
     """Columns that row k of any code uses, ascending; the same set as `support` for a cyclic code."""
     return np.flatnonzero(G[k]).tolist()
 
 
 def column_support(G: Matrix, k: int) -> list[int]:
-    """Rows of any code that use column k, ascending; the same set as `needed_by` for a cyclic code."""
+    """Rows of any code that use column k, ascending: the relays that need the update of k."""
     return np.flatnonzero(G[:, k]).tolist()
 
 

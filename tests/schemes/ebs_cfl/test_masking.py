@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import doctest
+from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -204,17 +206,37 @@ def test_8_a_correction_mends_a_tree_too() -> None:
     assert found.error(correction=found.corrected()) < 1e-6
 
 
+def tree_size(clients: int, d: int, below: Sequence[int], parts: int) -> int:
+    """Elements of the re-keying material of a tree, and of its decode key. Section 10 of the specification.
+
+    below: q_1 .. q_x, the clients below a node of each layer, the last one N. parts: blocks that a client has, 2 of
+    SRFC, 3 of uploads. Every client keeps its slot.
+    """
+    layers = sum(-(-clients // q) * (parts * d * q) * (parts * d * up) for q, up in pairwise(below))
+    return layers + d * parts * d * below[-1]
+
+
+def printed_tree_size(d: int, fan_in: Sequence[int]) -> int:
+    """The paper's S(n, {xi}) = 2 d xi_x + sum_i 4 d^2 xi_i xi_{i+1} prod_{j > i} xi_j. Its last term counts columns;
+    beyond two layers it assumes merged slots, which destroy the weights: a model of sizes, and no way to aggregate.
+    """
+    total = 2 * d * fan_in[-1]
+    for i in range(len(fan_in) - 1):
+        total += 4 * d * d * fan_in[i] * fan_in[i + 1] * int(np.prod(fan_in[i + 1:]))
+    return total
+
+
 def test_the_keys_of_a_tree_are_as_large_as_the_formula_says() -> None:
     """Equation 21 of the paper, each client with a slot of its own: 1 -> 2 -> 6 -> 24 clients below a node."""
     shape = Shape(24, 2, 100, 2, 1, (2, 6))
     keys = server_keys(draw_keys(shape, 21))
     layers = [(keys.tk0, keys.tk1), *((each.tk0, each.tk1) for each in keys.lifts)]
     sizes = [sum(key.size for layer in layers for key in layer[kind]) for kind in (0, 1)]
-    assert sizes[0] + keys.betaG.size == blocks.tree_size(24, 4, [1, 2, 6, 24], 2)
-    assert sizes[1] + 4 * 3 * 4 * 24 == blocks.tree_size(24, 4, [1, 2, 6, 24], 3)
+    assert sizes[0] + keys.betaG.size == tree_size(24, 4, [1, 2, 6, 24], 2)
+    assert sizes[1] + 4 * 3 * 4 * 24 == tree_size(24, 4, [1, 2, 6, 24], 3)
     assert [sum(key.size for kind in layer for key in kind) for layer in layers] == [
         layer_elements(shape, layer) for layer in range(3)]
-    assert blocks.printed_tree_size(4, [1, 2, 3, 4]) < blocks.tree_size(24, 4, [1, 2, 6, 24], 2), "it merges slots"
+    assert printed_tree_size(4, [1, 2, 3, 4]) < tree_size(24, 4, [1, 2, 6, 24], 2), "it merges slots"
 
 
 def test_9_the_order_of_sums_changes_nothing_and_a_tree_neither() -> None:
@@ -274,7 +296,7 @@ def test_11_merged_slots_lose_the_weights() -> None:
 
 
 def test_printed_and_true_sizes_agree_for_two_layers_but_for_the_last_term() -> None:
-    assert blocks.tree_size(8, 4, [1, 8], 2) - 256 == blocks.printed_tree_size(4, [1, 8]) - 64 == 4096
+    assert tree_size(8, 4, [1, 8], 2) - 256 == printed_tree_size(4, [1, 8]) - 64 == 4096
 
 
 # --- 12: who is missing -----------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from emul.schemes.fair_seccogc.gradient_coding import (
     decode,
     decode_rowspace,
     fractional,
-    needed_by,
     predicted_error,
     row_support,
     support,
@@ -28,6 +27,11 @@ THREES = [list(F) for F in combinations(range(10), 3)]
 def worst(G: np.ndarray, size: int) -> float:
     sets = [list(F) for F in combinations(range(G.shape[0]), size)]
     return max(amplification(G, F, decode(G, F)) for F in sets)
+
+
+def needed_by(K: int, s: int, k: int) -> list[int]:
+    """V_k = {k - s, .., k} mod K, in this order: which relays of a cyclic code need the update of k, itself last."""
+    return [(k - s + i) % K for i in range(s + 1)]
 
 
 def test_supports_by_hand():

@@ -5,10 +5,9 @@ Then what is made of blocks alone: the dimensions (`Shape`), VOMCA's encodings, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -212,32 +211,3 @@ def rekeying(moves: Iterable[tuple[Array, Array]]) -> Array:
 def with_mask(target: Array, row: Array, rho: Array) -> Array:
     """T + r^+ rho, (d, k): the target block of the mask row r (d,), so that rho (k,) is added to what is moved."""
     return target + np.outer(right_inverse(row), rho)
-
-
-# --- sizes in a tree of groups --------------------------------------------------------------------------------------
-
-def tree_size(clients: int, d: int, below: Sequence[int], blocks: int) -> int:
-    """Elements of the re-keying material of a tree, and of its decode key. Section 10 of the specification.
-
-    below: q_1 .. q_x, the clients below a node of each layer, the last one N. blocks: a client has, 2 of SRFC, 3 of
-    uploads. Every client keeps its slot.
-
-    >>> tree_size(8, 4, [1, 8], 2)
-    4352
-    """
-    layers = sum(-(-clients // q) * (blocks * d * q) * (blocks * d * up)
-                 for q, up in pairwise(below))
-    return layers + d * blocks * d * below[-1]
-
-
-def printed_tree_size(d: int, fan_in: Sequence[int]) -> int:
-    """The paper's S(n, {xi}) = 2 d xi_x + sum_i 4 d^2 xi_i xi_{i+1} prod_{j > i} xi_j. Its last term counts columns;
-    beyond two layers it assumes merged slots, which destroy the weights: a model of sizes, and no way to aggregate.
-
-    >>> printed_tree_size(4, [1, 8])
-    4160
-    """
-    total = 2 * d * fan_in[-1]
-    for i in range(len(fan_in) - 1):
-        total += 4 * d * d * fan_in[i] * fan_in[i + 1] * int(np.prod(fan_in[i + 1:]))
-    return total
