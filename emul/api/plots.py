@@ -142,16 +142,22 @@ class RunPlots(_Learning):
         return chart(figures.computing(_some(data.computing(self._run), "nothing was computed")))
 
 
-class RunsPlots(_Learning):
-    """Figures of several runs side by side."""
+class _StudyLearning(_Learning):
+    """The figures of learning of several runs."""
 
-    def __init__(self, paths: Sequence[Path]):
-        self._study = marked(of_runs(list(paths)))
+    _study: StudyRuns
 
     @property
     def _of(self) -> str:
         kinds = kinds_of(self._study)
         return kinds[0] if len(kinds) == 1 else ""
+
+
+class RunsPlots(_StudyLearning):
+    """Figures of several runs side by side."""
+
+    def __init__(self, paths: Sequence[Path]):
+        self._study = marked(of_runs(list(paths)))
 
     @property
     def curves(self) -> pd.DataFrame:
@@ -172,16 +178,11 @@ class RunsPlots(_Learning):
                                                for m in self._study.members}))
 
 
-class StudyPlots(_Learning):
+class StudyPlots(_StudyLearning):
     """Figures of a sweep or a comparison."""
 
     def __init__(self, path: Path):
         self._study = marked(open_study(path))
-
-    @property
-    def _of(self) -> str:
-        kinds = kinds_of(self._study)
-        return kinds[0] if len(kinds) == 1 else ""
 
     @property
     def curves(self) -> pd.DataFrame:

@@ -50,8 +50,7 @@ class Adaptive:
     search: Literal["steps", "plane"] = "steps"
 
     def __call__(self, own: Vector, rng: np.random.Generator, knows: Known) -> Vector:
-        said: np.ndarray = knows.once(self, lambda: self.crafted(knows))
-        return said[int(knows.attackers[:knows.row].sum())]
+        return knows.one_each(self, self.crafted)
 
     def crafted(self, knows: Known) -> np.ndarray:
         """The vectors that the attackers send, (f, d) float32, in their order, each of the length of g_0."""

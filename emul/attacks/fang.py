@@ -37,8 +37,7 @@ class KrumAttack:
         at_least(0, epsilon=self.epsilon)
 
     def __call__(self, own: Vector, rng: np.random.Generator, knows: Known) -> Vector:
-        said: np.ndarray = knows.once(self, lambda: self.crafted(knows))
-        return said[int(knows.attackers[:knows.row].sum())]
+        return knows.one_each(self, self.crafted)
 
     def crafted(self, knows: Known) -> np.ndarray:
         """The vectors that the attackers send, (f, d) float32, in their order."""

@@ -59,6 +59,11 @@ class Known:
             self.scratch[key] = compute()
         return self.scratch[key]
 
+    def one_each(self, key: Hashable, craft: Callable[[Known], np.ndarray]) -> Vector:
+        """The row of this attacker in what `craft` makes of this for all of them, (f, d) in their order, `once`."""
+        crafted: np.ndarray = self.once(key, lambda: craft(self))
+        return crafted[int(self.attackers[:self.row].sum())]
+
     @property
     def honest(self) -> np.ndarray:
         """(h, d) float64: those that an attack goes by. Of the nodes that are no attackers, where it knows of any;

@@ -167,7 +167,7 @@ def _prime(bits: int, rng: np.random.Generator) -> mpz:
 
 
 def numbers(rows: Rows) -> list[mpz]:
-    """The ciphertexts as integers."""
+    """The integers in the rows, such as ciphertexts."""
     return [mpz(int.from_bytes(row.tobytes(), "big")) for row in rows]
 
 

@@ -27,6 +27,8 @@ import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
+from emul.primitives.he.paillier import numbers
+
 Rows = NDArray[np.uint8]            # (k, bytes of an element or of an exponent), big-endian
 
 GROUP_14 = int("FFFFFFFFFFFFFFFFC90FDAA22168C234C4C6628B80DC1CD129024E088A67CC74020BBEA63B139B22514A08798E3404DD"
@@ -61,11 +63,11 @@ class SafePrimeGroup:
 
     def holds(self, elements: Rows) -> bool:
         """True if each row may be an element: a number below p. A row that is no square shows when it is opened."""
-        return elements.shape[1:] == (self.width,) and all(0 < x < self.p for x in integers(elements))
+        return elements.shape[1:] == (self.width,) and all(0 < x < self.p for x in numbers(elements))
 
     def scalars(self, elements: Rows) -> bool:
         """True if each row is an exponent below q."""
-        return elements.shape[1:] == (self.width,) and all(x < self.q for x in integers(elements))
+        return elements.shape[1:] == (self.width,) and all(x < self.q for x in numbers(elements))
 
     def rows(self, found: Sequence[mpz | int]) -> Rows:
         """(k, width)."""
@@ -125,11 +127,11 @@ def decrypt(group: SafePrimeGroup, ciphertexts: Mapping[int, Rows], y: Mapping[i
 
     Raises ValueError if it is not, as where a ciphertext is of another round or the key of another y.
     """
-    p, parts = mpz(group.p), integers(key.parts)
-    columns = {i: integers(rows) for i, rows in ciphertexts.items()}
+    p, parts = mpz(group.p), numbers(key.parts)
+    columns = {i: numbers(rows) for i, rows in ciphertexts.items()}
     found = Logarithms(group, bound, len(key.z))
     values = []
-    for c, z in enumerate(integers(key.z)):
+    for c, z in enumerate(numbers(key.z)):
         over, under = mpz(1), gmpy2.powmod(2, z, p)
         for place, i in enumerate(sorted(y)):
             first, second, third = columns[i][3 * c:3 * c + 3]
@@ -169,11 +171,6 @@ class Logarithms:
 def table_steps(bound: int, times: int) -> int:
     """Baby steps of a table that is asked so many times."""
     return min(1 << 20, max(1, math.isqrt((2 * bound + 1) * max(1, times))), 2 * bound + 1)
-
-
-def integers(rows: Rows) -> list[mpz]:
-    """The integers in the rows."""
-    return [mpz(int.from_bytes(row.tobytes(), "big")) for row in rows]
 
 
 # --- what it costs ----------------------------------------------------------------------------------------------------
