@@ -104,18 +104,18 @@ MEANINGS = {
 
 
 def annotated(text: str) -> Iterator[tuple[str, str]]:
-    """(name, annotation) of parameters of functions and fields of classes."""
+    """(name, annotation) of parameters of functions and fields of classes, of the names that have a meaning."""
     for one in ast.walk(ast.parse(text)):
-        if isinstance(one, ast.arg) and one.annotation is not None:
+        if isinstance(one, ast.arg) and one.annotation is not None and one.arg in MEANINGS:
             yield one.arg, ast.unparse(one.annotation)
         elif isinstance(one, ast.ClassDef):
             yield from ((field.target.id, ast.unparse(field.annotation)) for field in one.body
-                        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name))
+                        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+                        and field.target.id in MEANINGS)
 
 
 def other_meanings(text: str) -> list[str]:
-    return [f"{name}: {kind}" for name, kind in annotated(text)
-            if name in MEANINGS and not re.fullmatch(MEANINGS[name], kind, re.DOTALL)]
+    return [f"{name}: {kind}" for name, kind in annotated(text) if not re.fullmatch(MEANINGS[name], kind, re.DOTALL)]
 
 
 def test_a_word_stands_for_one_thing() -> None:

@@ -171,37 +171,42 @@ def _of_type(kind: object) -> Schema:
     return {"type": "object"} if origin in (dict, Mapping) else {}
 
 
-@cache
 def _comments(cls: type) -> dict[str, str]:
-    """Field -> its comment, of a dataclass and of those that it is made of: the lines above the field, then what stands
-    behind it, with the lines below that go on: their words begin further to the right."""
+    """Field -> its comment, of a dataclass and of those that it is made of."""
     found: dict[str, str] = {}
     for base in cls.__mro__:
-        try:
-            source = textwrap.dedent(inspect.getsource(base))
-        except (OSError, TypeError):            # a variant's is made, not written
-            continue
-        own: dict[str, list[str]] = {}
-        above: list[str] = []
-        name = ""
-        for token in tokenize.generate_tokens(io.StringIO(source).readline):
-            field = re.match(r"    (\w+)\s*:[^=\n]", token.line)
-            alone = token.line.strip() == token.string
-            text = token.string.lstrip("# ")
-            begins = token.end[1] - len(text)
-            if token.type == tokenize.COMMENT and alone and begins <= _FIELD_COLUMN + len("# "):
-                name = ""
-                above.append(text)
-            elif token.type == tokenize.COMMENT and (field or alone):
-                own.setdefault(field[1] if field else name, []).append(text)
-            elif field and field[1] != name:
-                name = field[1]
-                own.setdefault(name, []).extend(above)
-                above = []
-            elif token.type == tokenize.NAME and not field:         # a method, or what is behind the fields
-                name, above = "", []
-        found = {key: " ".join(said) for key, said in own.items() if key and said} | found
+        found = _own_comments(base) | found
     return found
+
+
+@cache
+def _own_comments(cls: type) -> dict[str, str]:
+    """Field -> its comment: the lines above the field, then what stands behind it, with the lines below that go on:
+    their words begin further to the right."""
+    try:
+        source = textwrap.dedent(inspect.getsource(cls)) if getattr(cls, "__annotations__", None) else ""
+    except (OSError, TypeError):                # a variant's is made, not written
+        return {}
+    own: dict[str, list[str]] = {}
+    above: list[str] = []
+    name = ""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        field = re.match(r"    (\w+)\s*:[^=\n]", token.line)
+        alone = token.line.strip() == token.string
+        text = token.string.lstrip("# ")
+        begins = token.end[1] - len(text)
+        if token.type == tokenize.COMMENT and alone and begins <= _FIELD_COLUMN + len("# "):
+            name = ""
+            above.append(text)
+        elif token.type == tokenize.COMMENT and (field or alone):
+            own.setdefault(field[1] if field else name, []).append(text)
+        elif field and field[1] != name:
+            name = field[1]
+            own.setdefault(name, []).extend(above)
+            above = []
+        elif token.type == tokenize.NAME and not field:         # a method, or what is behind the fields
+            name, above = "", []
+    return {key: " ".join(said) for key, said in own.items() if key and said}
 
 
 # ---- tasks and attacks ----
