@@ -27,7 +27,7 @@ from emul.cli import main  # noqa: F401  (`main` brings all commands)
 from emul.cli.options import app
 from emul.learning import solver
 from emul.learning.node_task import NodeTask
-from emul.primitives import robust, selection
+from emul.primitives import compress, robust, selection
 from emul.record import summary, tables
 from emul.registry import attacks
 from emul.roles import Node, Scheme
@@ -102,6 +102,15 @@ def _rules() -> list[tuple[str, ...]]:
         for name, rule in robust.RULES.items())]
 
 
+def _codecs() -> list[tuple[str, ...]]:
+    """The codecs of updates."""
+    found = [("codec", "parameters", "decoded", "bytes of d numbers")]
+    for name, kind in compress.CODECS.items():
+        decoded, _, size = " ".join((inspect.getdoc(kind) or "").split()).partition(" Bytes: ")
+        found.append((f"`{name}`", _parameters(kind), decoded, size))
+    return found
+
+
 def _choices() -> list[tuple[str, ...]]:
     """The rules that choose clients, without the parameters that all have."""
     common = parameters(selection.Common)
@@ -114,12 +123,13 @@ def _parameters(cls: type, without: Collection[str] = ()) -> str:
     """The parameters of an attack or a rule with their defaults and comments."""
     found, fields = [], scenario_keys(cls)
     for key, one in parameters(cls).items():
-        if key in without:
+        if key in without or key.startswith("_"):
             continue
         default = (_plain(one["default"]) or "none") if "default" in one else "needed"
         if fields[key].name == f"{key}_s" and default != "none":
             default += " s"
-        found.append(f"`{key}` {default}" + (f" ({one['description']})" if "description" in one else ""))
+        notes = [" or ".join(map(str, one.get("enum", ()))), one.get("description", "")]
+        found.append(f"`{key}` {default}" + (f" ({'; '.join(filter(None, notes))})" if any(notes) else ""))
     return "; ".join(found)
 
 
@@ -198,6 +208,7 @@ def write(docs: Path) -> None:
     options = {f"emul-{command}.csv": _options(command) for command in ("sweep", "compare", "verify")}
     _save(docs / "studies", {**_columns({**study_tables.COLUMNS, "done": done.COLUMNS}), **options})
     _save(docs / "schemes" / "selection", {"rules.csv": _choices()})
+    _save(docs / "schemes" / "compression", {"codecs.csv": _codecs()})
     _save(docs / "sheet-node", {"node.csv": _calls(Node), "task.csv": _calls(*NodeTask.__mro__[:-1])})
     known = attacks.known(attacks.PRIVACY).items()
     _save(docs / "attacks", {"attacks.csv": [("attack", "parameters", "what it is, and what it needs"), *(

@@ -56,7 +56,10 @@ def _wrong_bucket(bucket: int | None) -> None:
 
 @dataclass(frozen=True)
 class Uniform(Codec):
-    """`bits` of 2^bits levels between the least and the largest number."""
+    """One of 2^b levels between the least and the largest number; stochastic rounding is unbiased.
+
+    Bytes: 8 m + b ceil(d / 8)
+    """
 
     bits: int = 8
     rounding: Literal["stochastic", "nearest"] = "stochastic"
@@ -109,7 +112,11 @@ class Uniform(Codec):
 
 @dataclass(frozen=True)
 class QSGD(Codec):
-    """`levels` s above 0, of a number's share of the norm."""
+    """|x| sign(x_i) times one of s levels above 0, of the number's share of the norm; unbiased. Alistarh et al., NIPS
+    2017.
+
+    Bytes: 4 m + 4 + gamma(gaps) + gamma(levels) + ceil(n / 8), n: not 0
+    """
 
     levels: int = 16                    # s
     bucket: int | None = None           # numbers that share a norm; None: all
@@ -179,7 +186,11 @@ class QSGD(Codec):
 
 @dataclass(frozen=True)
 class FedPAQ(QSGD):
-    """QSGD's levels in words of fixed length: 1 bit of sign and ceil(log2(s + 1)) of level."""
+    """QSGD's levels in words of fixed length: 1 bit of sign and ceil(log2(s + 1)) of level. Reisizadeh et al., AISTATS
+    2020.
+
+    Bytes: 4 m + (1 + ceil(log2(s + 1))) ceil(d / 8)
+    """
 
     levels: int = 1                     # s
 

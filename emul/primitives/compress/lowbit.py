@@ -47,7 +47,11 @@ class _LowBit(Codec):
 
 @dataclass(frozen=True)
 class BF16(_LowBit):
-    """Upper halves of float32; a number above the largest of bf16 becomes the largest."""
+    """Upper halves of float32, off by 2^-8 of their size at most; a number above the largest of bf16 becomes the
+    largest.
+
+    Bytes: 2 d
+    """
 
     def encode(self, x: Floats, rng: np.random.Generator, warm: object = None) -> tuple[Octets, object]:
         """16 bits of each number."""
@@ -69,7 +73,11 @@ class BF16(_LowBit):
 
 @dataclass(frozen=True)
 class Int8(_LowBit):
-    """256 bins that reach `sigmas` standard deviations to each side of the mean."""
+    """The mean of the numbers of its bin, of 256 that reach `sigmas` standard deviations to each side of the mean.
+    INTELLECT-1, arXiv 2412.01152.
+
+    Bytes: 1024 + d
+    """
 
     sigmas: float = 6.0                 # 6: as INTELLECT-1 says; 3: six in all, as Hivemind's code has it
 
@@ -102,7 +110,11 @@ class Int8(_LowBit):
 
 @dataclass(frozen=True)
 class E3M0(_LowBit):
-    """4 bits a number: a sign and a power of two, or 0."""
+    """The nearest of 0, 2^-6, .., 1/2, 1 times the largest size of the bucket, with its sign. Streaming DiLoCo, arXiv
+    2501.18512, which does not state the scale.
+
+    Bytes: 4 m + 4 ceil(d / 8)
+    """
 
     bucket: int | None = 256            # numbers that share a scale; None: all
 
@@ -137,7 +149,10 @@ class E3M0(_LowBit):
 
 @dataclass(frozen=True)
 class Sign(Codec):
-    """Signs, of one size."""
+    """sign(x_i) times the mean size. Karimireddy et al., ICML 2019.
+
+    Bytes: 4 + ceil(d / 8)
+    """
 
     scale: Literal["mean", "none"] = "mean"
     feedback: bool = True

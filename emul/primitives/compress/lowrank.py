@@ -23,7 +23,10 @@ from emul.primitives.compress.codec import Codec, Floats, Octets, Reader, Shapes
 
 @dataclass(frozen=True)
 class PowerSGD(Codec):
-    """`rank` of every matrix."""
+    """Each matrix as P Q^T of `rank`, with a warm start. Vogels et al., NeurIPS 2019.
+
+    Bytes: 4 (sum of r (n + m) + all other numbers)
+    """
 
     rank: int = 2
     feedback: bool = True

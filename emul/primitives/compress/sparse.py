@@ -48,7 +48,12 @@ class _Some(Codec):
 
 @dataclass(frozen=True)
 class TopK(_Some):
-    """The k coordinates of largest size, of all or of each chunk."""
+    """The k coordinates of largest size, ties to the first, of all or of each chunk. Aji and Heafield, EMNLP 2017. With
+    `bits` b below 32 a value is a sign and one of 2^(b-1) bins, decoded as the mean size of its bin.
+
+    Bytes: 4 k + i ceil(k / 8), i = ceil(log2 d); n values of m chunks of c numbers: 4 n + i ceil(n / 8), i = ceil(log2
+    c); with b bits: 4 m 2^(b-1) + (b + i) ceil(n / 8)
+    """
 
     chunk: int | None = None            # numbers of which k are sent; None: all
     bits: int = 32                      # of a value
@@ -152,7 +157,10 @@ def _index_bits(d: int) -> int:
 
 @dataclass(frozen=True)
 class RandomK(_Some):
-    """k coordinates that a seed draws; the seed travels."""
+    """k coordinates that a seed draws; without feedback times d / k, and unbiased. Stich et al., NeurIPS 2018.
+
+    Bytes: 4 k + 8, the seed
+    """
 
     @property
     def unbiased(self) -> bool:
