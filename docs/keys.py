@@ -33,7 +33,7 @@ from emul.registry import attacks
 from emul.roles import Node, Scheme
 from emul.scenario.params import scenario_keys
 from emul.scenario.schema import descriptions, parameters, schema, sections
-from emul.study import done
+from emul.study import comparison, done, suite_tables
 from emul.study import tables as study_tables
 
 HERE = Path(__file__).resolve().parent
@@ -206,16 +206,21 @@ def write(docs: Path) -> None:
         "summary.csv": [("key", "what it is"), *((", ".join(f"`{key}`" for key in keys), said)
                                                  for keys, said in summary.KEYS.items())]})
     options = {f"emul-{command}.csv": _options(command) for command in ("sweep", "compare", "verify")}
-    _save(docs / "studies", {**_columns({**study_tables.COLUMNS, "done": done.COLUMNS}), **options})
+    _save(docs / "studies", {**_columns({**study_tables.COLUMNS, "done": done.COLUMNS}), **options,
+                             "compared.csv": _metrics(comparison.METRICS)})
     _save(docs / "schemes" / "selection", {"rules.csv": _choices()})
     _save(docs / "schemes" / "compression", {"codecs.csv": _codecs()})
     _save(docs / "sheet-node", {"node.csv": _calls(Node), "task.csv": _calls(*NodeTask.__mro__[:-1])})
     known = attacks.known(attacks.PRIVACY).items()
     _save(docs / "attacks", {"attacks.csv": [("attack", "parameters", "what it is, and what it needs"), *(
         (f"`{name}`", _parameters(kind), " ".join((inspect.getdoc(kind) or "").split())) for name, kind in known)]})
-    _save(docs / "suite", {"emul-suite.csv": _options("suite")})
+    _save(docs / "suite", {"emul-suite.csv": _options("suite"), "measures.csv": _metrics(suite_tables.METRICS)})
     _save(docs / "writing-a-scheme", {"fields.csv": [("field", "what it is"), *_fields()],
                                       "protocols.csv": [("protocol", "what it has"), *_protocols()]})
+
+
+def _metrics(known: Mapping[str, tuple[str, str]]) -> list[tuple[str, ...]]:
+    return [("metric", "unit", "what it is"), *((f"`{name}`", unit, said) for name, (unit, said) in known.items())]
 
 
 def _columns(known: Mapping[str, Mapping[str, str]]) -> dict[str, list[tuple[str, ...]]]:
