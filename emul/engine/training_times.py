@@ -77,13 +77,13 @@ class TrainingTimes:
 
 
 def training_times(parts: Parts) -> TrainingTimes | None:
-    """Of the nodes that hold data; None: the mode is another, a declared model has its own times, or nodes hold columns
-    and none of them trains the whole model.
+    """Of the nodes that hold data; None: the mode is another, a network for a loop has no task, a declared model has
+    its own times, or nodes hold columns and none of them trains the whole model.
 
     Raises ScenarioError: a node has no device, a table lacks a number, or a step does not fit into a memory.
     """
     scenario, placed = parts.scenario, parts.placed
-    if parts.costs.mode != "model" or declared(scenario.task) is not None or \
+    if parts.costs.mode != "model" or not scenario.task or declared(scenario.task) is not None or \
             parse(scenario.task.get("partition") or "iid")[0] == BY_COLUMNS:
         return None
     devices = devices_of(scenario.equipment, scenario.seed, placed)

@@ -13,6 +13,7 @@ softmax, though a device may do it as one.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -131,6 +132,16 @@ def count_step(module: nn.Module, batch: Batch, solver: Solver, objective: Objec
         step(batch)
     moments = sum(tensor.nbytes for tensor in Moments.zero(solver, model.gradient).tensors)
     return StepCount(tuple(counter.found), float(held.own + moments + held.activations))
+
+
+def count_call(step: Callable[[], object]) -> StepCount:
+    """The operations of one call of anybody's step of training, which is done for real. Nothing of its memory, since
+    nobody says which tensors are its model's: 0."""
+    counter = _Operations()
+    with native_convolutions(), sdpa_kernel(SDPBackend.MATH), counter:
+        step()
+    alike = Counter(counter.found)
+    return StepCount(tuple(replace(one, times=times) for one, times in alike.items()), 0.0)
 
 
 class _Operations(TorchDispatchMode):

@@ -18,7 +18,7 @@ from emul.base.plain import PlainDict
 FIRST_BATCH = 1 << 16                   # numbers from here on have 5 bytes in a header, so sizes do not depend on them
 Mode: TypeAlias = Literal["synchronous", "asynchronous", "peers"]         # who waits for whom: emul/loop/scheme.py
 
-NO_LOADS = np.zeros((0, 6), np.int64)
+NO_LOADS = np.zeros((0, 7), np.int64)
 NO_TIMES = np.zeros(0)
 NO_NODES = np.zeros(0, np.int64)
 NO_SENDS = np.zeros((0, 3), np.int64)
@@ -29,8 +29,8 @@ NO_MODEL = np.zeros(0, np.float32)
 class Step:
     """One thing that the loop says. A record keeps it, so it is plain; arrays that travel are `Caller.contents`.
 
-    loads: (n, 6) of clients: node, CPU ns, bytes down, are they declared, bytes up, are they declared. takes_s: (n,)
-    seconds that the loop states, -1: none.
+    loads: (n, 7) of clients: node, CPU ns, place of its label in `labels`, bytes down, are they declared, bytes up, are
+    they declared. takes_s: (n,) seconds that the loop states, -1: none.
     """
 
     kind: str                           # begin, send, gather, next, late, compute, report, leave, finish
@@ -113,6 +113,7 @@ class Caller:
         self.sends: dict[int, dict[int, np.ndarray]] = {}       # of the exchange that goes on: peer -> target -> array
         self.heard: dict[int, list[int]] = {}                   # of that exchange: peer -> whom it has heard
         self.directory: Path | None = None                      # of the run
+        self.crashed: set[int] = set()                          # nodes that are down now, as far as the roles are told
 
     # --- in the thread of the roles ---
 

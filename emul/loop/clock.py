@@ -22,12 +22,12 @@ import math
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from time import process_time_ns
+from time import process_time_ns, thread_time_ns
 from types import TracebackType
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -41,11 +41,17 @@ from emul.base.units import LARGEST
 from emul.kernel.parts import Fault, NodeCrash, NodeLeave, Plan
 from emul.loop.caller import FIRST_BATCH, Caller, Came, LoopAnswer, Mode, Orders, PeerStep, RunEnded, Step, run_for
 from emul.loop.payload import NOTHING, LoopPayload, payload_of
+from emul.roles.events import Close, Event, Start
 from emul.roles.world import within
 from emul.scenario import Given, Scenario, Stop
+from emul.scenario.devices import ROOFLINE, step_time
 from emul.scenario.document import LOOP, MOST_ROUNDS
+from emul.scenario.placing import islands_at
 from emul.scenario.wording import nearest
 from emul.workers.twin import Twin
+
+if TYPE_CHECKING:
+    from emul.learning.counting import StepCount
 
 _CLOSING_S = 5.0                    # for a run that is told to end
 
@@ -72,19 +78,22 @@ class ClientBlock:
     def up(self, payload: object) -> None:
         """Have the client send when it has computed: arrays, a number of bytes, or None. Raises LoopError: said twice,
         of peers, or neither arrays nor a number."""
-        begin = process_time_ns()
+        begin = thread_time_ns()        # what is done here is of this thread alone, and its clock is the cheaper one
         if self._clock.mode == "peers":
             raise LoopError("at.up() has no server to send to: peers send by now.exchange(pairs, payloads)")
         if self._up:
             raise LoopError(f"{self._clock.names[self.node]} has sent already: at.up() is said once in a block; put "
                             "all that it sends into one list")
         self.payload, self._up = self._clock._encoded(payload, "at.up()"), True
-        self._own_ns += process_time_ns() - begin
+        self._own_ns += thread_time_ns() - begin
 
-    def takes(self, seconds: float) -> None:
+    def takes(self, time: float | StepCount, steps: int = 1) -> None:
         """Have the client compute for so long, in place of the CPU time of the block: seconds at speed 1, so that a
-        node of speed 0.5 takes twice as long. Raises LoopError: no time."""
-        self.takes_s = _seconds(seconds, "at.takes()")
+        node of speed 0.5 takes twice as long; or what the client's device takes for what `Clock.count` has counted.
+        steps: so many of these. Raises LoopError: no time, or nothing says how fast the client is."""
+        counted = hasattr(time, "operations")
+        each = self._clock._seconds_of(self.node, cast("StepCount", time)) if counted else time
+        self.takes_s = _seconds(_seconds(each, "at.takes()") * _steps(steps), "at.takes()")
 
     def __enter__(self) -> ClientBlock:
         self._begin_ns = process_time_ns()
@@ -208,7 +217,12 @@ class Clock:
         self._numbers = {name: node for node, name in enumerate(self.names) if wiring.plan.roles[node] == role}
         self._server = next((node for node, one in enumerate(wiring.plan.roles) if one == "server"), -1)
         self.clients: list[str] = list(self._numbers)
-        self._presence = Presence(wiring.plan)
+        self._presence, self._batteries = Presence(wiring.plan), frozenset(wiring.plan.batteries)
+        self._devices = wiring.devices or [None] * len(self.names)
+        islands = islands_at(self.scenario.node_speeds, self.scenario.seed, wiring.network)
+        self._islands = [islands.get(vertex) for vertex in wiring.plan.vertices]
+        compute = self.scenario.compute
+        self._unpriced = compute.mode == "model" and compute.default_ns is None and compute.trace is None
         self._out = Path(out or "runs")
         self._caller = Caller()
         self._thread: threading.Thread | None = None
@@ -244,11 +258,18 @@ class Clock:
 
     def available(self) -> list[str]:
         """The clients that are there now: neither crashed nor away, and taking part in the round that goes on or comes
-        next. Batteries and contacts are not asked: what is sent may be lost all the same."""
+        next, with something left in its battery. Contacts are not asked: what is sent may be lost all the same."""
         self._ready()
-        away = self._presence.away(self._now_ns)
+        away = self._presence.away(self._now_ns) | (self._caller.crashed & self._batteries)
         return [name for name, node in self._numbers.items()
                 if node not in away and self._presence.takes_part(node, max(1, self._round + (not self._inside)))]
+
+    def count(self, step: Callable[[], object]) -> StepCount:
+        """Count the operations, bytes and launches of a step of training on one batch, for `at.takes(count, steps=n)`.
+        The step is done for real, once: give it a copy of what it changes."""
+        from emul.learning.counting import count_call  # torch
+
+        return count_call(step)
 
     def round(self) -> LoopRound:
         """The next round: `with clock.round() as now`."""
@@ -343,17 +364,36 @@ class Clock:
         self._open = None
         if error is not None:
             return                              # the round is abandoned, as its own block sees
+        if block.takes_s is None and self._unpriced:
+            raise LoopError(f"{self.names[block.node]}: compute: {{mode: model}} has no price of this block: "
+                            "at.takes(clock.count(step), steps=20) gives it one, compute.default to all others")
         if block.node == self._server:
             self._flush()
             self._steps.append(self._step("compute", [block]))
         else:
             self._blocks.append(block)
 
-    def _step(self, kind: str, blocks: Sequence[ClientBlock], limit: float | None = None, first: int = 0) -> Step:
-        loads = [(b.node, b.cpu_ns, b.down.bytes, b.down.declares, b.payload.bytes, b.payload.declares) for b in blocks]
+    def _seconds_of(self, node: int, count: StepCount) -> float:
+        """Seconds of a step of training on a node: by the FLOP/s that the file says of it, or by its device."""
+        island, device = self._islands[node], self._devices[node]
+        if island is not None:
+            return count.flops / island.rate
+        if device is None or device.lacking(ROOFLINE):
+            what = "has no device" if device is None else \
+                f"is a {device.name}, of which the table says no {', '.join(device.lacking(ROOFLINE))}"
+            raise LoopError(f'at.takes(): {self.names[node]} {what}: expected such as devices: {{nodes: [{{match: "*", '
+                            'device: jetson-nano}]}, or nodes: [{match: "*", flops: 1e12, mfu: 0.4}]')
+        if self.scenario.compute.mode != "model":
+            raise LoopError("at.takes(): seconds by a device need compute: {mode: model}, where a speed of the device "
+                            "counts no second time")
+        return step_time(device, count).seconds
+
+    def _step(self, kind: str, blocks: Sequence[ClientBlock]) -> Step:
+        labels = {label: place for place, label in enumerate(dict.fromkeys(b.label for b in blocks))}
+        loads = [(b.node, b.cpu_ns, labels[b.label], b.down.bytes, b.down.declares, b.payload.bytes,
+                  b.payload.declares) for b in blocks]
         takes = [-1.0 if b.takes_s is None else b.takes_s for b in blocks]
-        return Step(kind, self._batch, np.array(loads, np.int64).reshape(-1, 6), np.array(takes),
-                    [b.label for b in blocks], limit, first)
+        return Step(kind, self._batch, np.array(loads, np.int64), np.array(takes), list(labels))
 
     def _flush(self) -> list[ClientBlock]:
         """Have sent what the blocks so far say."""
@@ -379,8 +419,8 @@ class Clock:
                 raise LoopError(f"round {self._round} has gathered: begin another round")
             return []
         self._gathered = True
-        came = self._came(self._step("gather", blocks, limit, min(int(first or 0), len(blocks))), "now.gather()",
-                          ordered=first is not None)
+        came = self._came(Step("gather", self._batch, limit=limit, first=min(int(first or 0), len(blocks))),
+                          "now.gather()", ordered=first is not None)
         return [self.names[one.node] for one in came]
 
     # --- peers --------------------------------------------------------------------------------------------------------
@@ -571,11 +611,26 @@ def _run(caller: Caller, scenario: Scenario, out: Path) -> None:
 
     run_for(caller)
     try:
-        results = engine.run(scenario, workers=Twin(computes=False), out=out, keeping=engine.Keeping(on=False),
+        results = engine.run(scenario, workers=LoopTwin(caller), out=out, keeping=engine.Keeping(on=False),
                              companions=[noted])
         caller.ended(RunEnded(results))
     except BaseException as error:              # LoopGone, too: nobody else would hear of it
         caller.ended(RunEnded(error=error))
+
+
+class LoopTwin(Twin):
+    """The one worker of a loop. It tells the loop who is down: a battery that runs out is in no plan."""
+
+    def __init__(self, caller: Caller):
+        super().__init__(computes=False)
+        self._caller = caller
+
+    def post(self, worker: int, event: Event) -> None:
+        if isinstance(event, Close):
+            self._caller.crashed.add(event.node)
+        elif isinstance(event, Start):
+            self._caller.crashed.discard(event.node)
+        super().post(worker, event)
 
 
 def _dismiss(caller: Caller) -> None:
@@ -596,6 +651,12 @@ def _seconds(value: object, what: str) -> float:
     if not (math.isfinite(found) and 0 <= found * 1e9 <= LARGEST):
         raise LoopError(f"{what} = {value!r}: expected seconds, 0 or more")
     return found
+
+
+def _steps(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
+        raise LoopError(f"at.takes(steps={value!r}): expected a whole number, 0 or more")
+    return int(value)
 
 
 def _number(name: str, value: object) -> float | int | bool | str:

@@ -15,20 +15,20 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, cast
 
 import numpy as np
 
-from emul.base import clock
 from emul.base.errors import ProtocolFailure, RoleError, TimedOut
 from emul.base.names import listed
 from emul.base.plain import PlainDict
 from emul.loop.caller import NO_MODEL, Caller, Came, LoopAnswer, Mode, Orders, PeerStep, Step, current
 from emul.loop.payload import LoopPayload
 from emul.roles import Declared, Message, Node, Octets, Scheme, World
+from emul.roles.job import Elapsed
 
 _SHOWN = 5
 
@@ -105,25 +105,18 @@ def shared(world: World) -> SharedOrders:
 
 def works_of(step: Step, contents: Sequence[tuple[np.ndarray | None, np.ndarray | None]]) -> dict[int, ClientWork]:
     """Client -> its work. contents: down and up of each, as far as the loop gave arrays."""
-    rows = step.loads.tolist()
+    rows, labels = step.loads.tolist(), step.labels
     each = contents or [(None, None)] * len(rows)
-    return {node: ClientWork(label, cpu, None if takes < 0 else takes, LoopPayload(down, bool(down_declared), below),
-                       LoopPayload(up, bool(up_declared), above))
-            for (node, cpu, down, down_declared, up, up_declared), takes, label, (below, above)
-            in zip(rows, step.takes_s.tolist(), step.labels, each, strict=True)}
+    return {node: ClientWork(labels[label], cpu, None if takes < 0 else takes,
+                             LoopPayload(down, bool(down_declared), below), LoopPayload(up, bool(up_declared), above))
+            for (node, cpu, label, down, down_declared, up, up_declared), takes, (below, above)
+            in zip(rows, step.takes_s.tolist(), each, strict=True)}
 
 
-def credited(cpu_ns: int) -> None:
-    """A computation that the loop has done before: it counts what it has taken there."""
-    clock.credit(cpu_ns)
-
-
-async def computed(node: Node, label: str, cpu_ns: int, takes_s: float | None) -> None:
-    """Charge a computation to this node."""
-    if takes_s is None:
-        await node.compute(label, credited, cpu_ns)
-    else:
-        await node.compute(label, credited, 0, cost_s=takes_s)
+def computed(node: Node, label: str, cpu_ns: int, takes_s: float | None) -> Awaitable[None]:
+    """Charge a computation that the loop has done before to this node: with the time that it took, or is said to take.
+    """
+    return node.compute(label, Elapsed(cpu_ns if takes_s is None else 0), cost_s=takes_s)
 
 
 # --- the server -----------------------------------------------------------------------------------------------------
@@ -145,6 +138,7 @@ class Host:
     def __init__(self, node: Node, mode: Mode):
         self._node, self._shared = node, shared(node.world)
         self._steps: deque[Step] = deque()
+        self._cohort: list[int] = []                            # the clients of the last sending
         self._answer = LoopAnswer()
         self._synchronous = mode == "synchronous"
         self._asked: dict[tuple[int, int], int] = {}            # of asynchronous loops: (batch, client) -> its round
@@ -197,6 +191,7 @@ class Host:
         node = self._node
         contents = self._shared.caller.loads.pop(step.batch, ()) if self._shared.caller else ()
         works = works_of(step, contents)
+        self._cohort = list(works)
         groups: dict[tuple[int, int, bool], list[int]] = {}
         for client, work in works.items():
             self._shared.work[step.batch, client] = work
@@ -219,15 +214,14 @@ class Host:
 
         def accept(update: Update) -> None:             # in the order of arrival, which `gather` does not tell
             came.append(update.sender)
-        clients = [row[0] for row in step.loads.tolist()]
-        await node.gather(Update, clients, timeout_s=step.limit, need=step.first or None, accept=accept)
+        await node.gather(Update, self._cohort, timeout_s=step.limit, need=step.first or None, accept=accept)
         return [Came(client, node.round, node.now_ns) for client in came]
 
     async def _gather_asked(self, step: Step) -> list[Came]:
         """The same in an asynchronous loop: others that come meanwhile wait to be taken."""
         node = self._node
         until_ns = node.now_ns + round((step.limit or 0) * 1e9)
-        need, came = step.first or len(step.loads), list[Came]()
+        need, came = step.first or len(self._cohort), list[Came]()
         while len(came) < need:
             found = await node.collect(1, timeout_s=max(0, until_ns - node.now_ns) / 1e9)
             if not found:
@@ -312,18 +306,17 @@ async def client(node: Node, p: Params) -> None:
     if p.mode == "synchronous":
         async for round_ in node.rounds(of=node.server):
             with round_:
-                node.send(node.server, await update_for(node, known, await node.recv(Model, node.server)))
+                message = await node.recv(Model, node.server)
+                work = known.work.pop((message.batch, node.id))
+                await computed(node, work.label, work.cpu_ns, work.takes_s)
+                node.send(node.server, Update(*work.up.fields(), message.batch))
     else:
         async for round_ in node.rounds():
             with round_:
-                node.send(node.server, unscoped(await update_for(node, known, await node.recv_any(Model))))
-
-
-async def update_for(node: Node, known: SharedOrders, message: Model) -> Update:
-    """Compute as long as the loop says; the answer."""
-    work = known.work.pop((message.batch, node.id))
-    await computed(node, work.label, work.cpu_ns, work.takes_s)
-    return Update(*work.up.fields(), message.batch)
+                message = await node.recv_any(Model)
+                work = known.work.pop((message.batch, node.id))
+                await computed(node, work.label, work.cpu_ns, work.takes_s)
+                node.send(node.server, unscoped(Update(*work.up.fields(), message.batch)))
 
 
 # --- a peer ---------------------------------------------------------------------------------------------------------

@@ -297,6 +297,8 @@ def _arena(parts: Sequence[Buffer]) -> Sequence[Buffer]:
     if not parts:
         return []
     if len(parts) == 1:                         # most messages
+        if not parts[0].nbytes:
+            return [_NOTHING]
         block = aligned(parts[0].nbytes)
         _copy(parts[0], block)
         return [_frozen(block)]
@@ -344,6 +346,7 @@ def padded(parts: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
 
 
 _GAPS = [bytes(n) for n in range(ALIGNMENT)]
+_NOTHING = memoryview(b"")
 
 
 def unpadded(joined: bytes, sizes: Sequence[int]) -> list[memoryview]:
@@ -419,26 +422,44 @@ def encode(message: Message) -> Encoded:
 
     Raises WireError, naming the message, for a value that cannot travel.
     """
-    cls = type(message)
-    plan = _plan(cls)
+    plan = _plan(type(message))
     alike = _likeness(plan, message) if plan.arrays else None
     header = None if alike is None else _headers.get(alike)
     if header is not None:
         return Encoded(header, _lasting([getattr(message, name) for name in plan.arrays]),
                        sum(getattr(message, name).nbytes for name in plan.declares))
-    try:
-        for name in plan.loose:
-            _only_known(getattr(message, name))
-        header = _encoding.header([cls.__name__, *[getattr(message, name) for name in plan.names]])
-    except (TypeError, ValueError, OverflowError, RuntimeError) as e:
-        raise WireError(f"{cls.__name__} cannot be encoded: {e}") from None
-    if len(header) > MAX_HEADER_BYTES:
-        raise WireError(f"{cls.__name__} cannot be encoded: {len(header)} bytes beside its arrays, at most "
-                        f"{MAX_HEADER_BYTES} are accepted")
-    arrays, _encoding.arrays = _encoding.arrays, []
+    header, arrays = _header(plan, message)
     if alike is not None and len(header) <= _SHORT:
         _remember(_headers, alike, header)
     return Encoded(header, _lasting(arrays), _encoding.declared)
+
+
+def encode_whole(message: Message) -> np.ndarray:
+    """(bytes,) uint8: the frames of `message`, one after the other, read-only for good. As an array of another message
+    it travels without a copy. Raises WireError, as `encode` does."""
+    header, arrays = _header(_plan(type(message)), message)
+    block = aligned(len(header) + sum(array.nbytes for array in arrays))
+    place = len(header)
+    block[:place] = np.frombuffer(header, np.uint8)
+    for array in arrays:
+        _copy(array, block[place:place + array.nbytes])
+        place += array.nbytes
+    return np.ndarray(block.size, np.uint8, _frozen(block))
+
+
+def _header(plan: _Plan, message: Message) -> tuple[bytes, list[np.ndarray]]:
+    """The header of `message`, written now, and the arrays that it describes. Raises WireError."""
+    try:
+        for name in plan.loose:
+            _only_known(getattr(message, name))
+        header = _encoding.header([plan.cls.__name__, *[getattr(message, name) for name in plan.names]])
+    except (TypeError, ValueError, OverflowError, RuntimeError) as e:
+        raise WireError(f"{plan.cls.__name__} cannot be encoded: {e}") from None
+    if len(header) > MAX_HEADER_BYTES:
+        raise WireError(f"{plan.cls.__name__} cannot be encoded: {len(header)} bytes beside its arrays, at most "
+                        f"{MAX_HEADER_BYTES} are accepted")
+    arrays, _encoding.arrays = _encoding.arrays, []
+    return header, arrays
 
 
 def encode_each(messages: Sequence[Message]) -> list[Encoded]:

@@ -86,7 +86,7 @@ def _targets(parts: SoundParts, schemes: Sequence[AnyScheme]) -> dict[str, float
 def _without_rates(parts: SoundParts, network: Network | None) -> Iterator[Finding]:
     """A declared model needs the rates of those who train it, and rates need a declared model."""
     task, rules = parts.get("task"), parts.get("node_speeds")
-    if task is None or rules is None:           # wrong themselves
+    if not task or rules is None:               # wrong themselves, or a network for a loop: it says what it counts
         return
     if declared(task) is None:
         yield from ((("nodes", i, "flops"), f"{rule.island.flops:g}", "is used only with task.declared")

@@ -27,7 +27,7 @@ from emul.base.plain import PlainDict
 from emul.learning import csv_data, data, images, models, objectives, partition, solver
 from emul.registry import attacks, schemes
 from emul.roles import Scheme
-from emul.scenario.document import Document
+from emul.scenario.document import Document, network_of_loop
 from emul.scenario.edits import EXTENDS
 from emul.scenario.params import scenario_keys
 from emul.scenario.schemes import COMPRESS, LABEL, PLACES
@@ -59,11 +59,17 @@ def schema(plugins: Sequence[str] = ()) -> Schema:
     properties["task"] |= _task(plugins)
     properties[EXTENDS] = {"type": "string", "description": "A scenario file that this one is put on top of."}
     _attacks(found["$defs"]["AttackRule"]["properties"], plugins)
-    required = found.pop("required")
+    completed: PlainDict = {}
+    network_of_loop(completed)                  # what a network for a loop may leave out, all of it
+    required: list[str] = found.pop("required")
+    of_run = [key for key in required if key in completed]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Scenario of emul",
             "description": "An experiment: network, learning task, schemes. docs/scenario.md explains every key.",
             **{key: found[key] for key in ("type", "properties", "additionalProperties", "$defs")},
-            "if": {"not": {"required": [EXTENDS]}}, "then": {"required": required}}
+            "if": {"not": {"required": [EXTENDS]}},
+            "then": {"required": [key for key in required if key not in completed],
+                     "if": {"anyOf": [{"required": ["task"]}, {"required": ["schemes"]}]},
+                     "then": {"required": of_run}}}
 
 
 class _Generator(GenerateJsonSchema):

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from emul.roles.costs import Costs
 from emul.roles.events import Compute
-from emul.roles.job import Job
+from emul.roles.job import Elapsed, Job
 from emul.workers.attacking import Attacking
 from emul.workers.volatile import Volatile
 
@@ -57,6 +57,11 @@ class Jobs:
         if job.volatile and self._volatile is not None and self._volatile.recalls((node, job.number)):
             job.result, job.error = self._volatile.recall((node, job.number))
             job.end()
+        if type(job.fn) is Elapsed and self._attacking is None:
+            # Nothing is left to do, so it waits for no turn: a client and round of a loop takes a tenth less CPU.
+            job.cpu_ns = job.fn.cpu_ns
+            job.end()
+            self.timings.append(Timing(node, job.label, job.work, job.cpu_ns))
         if action.cost < 0:                     # measured: the answer has to wait for the work
             self.run(node)
             action.cost = self._costs.stretched(node, now, round(job.cpu_ns / speed))
@@ -64,7 +69,7 @@ class Jobs:
             action.cost = self._costs.stretched(node, now, action.cost, action.declared)
             job.due = now + action.cost
             fused = action.label in self._fuse and not job.alone
-            if fused or not self._trains:       # the kernel will say with whom; or when
+            if job.done or fused or not self._trains:       # the kernel will say with whom; or when
                 return
             self._begun += 1
             if len(self.waiting) > 2 * len(self._job_of) + 100:         # most were done before their turn came

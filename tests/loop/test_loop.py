@@ -18,6 +18,7 @@ import emul
 from emul.cli import main
 from emul.engine import replay
 from emul.loop import LoopError
+from emul.scenario.devices import read_devices, step_time
 
 NETWORK: dict[str, Any] = {"emul": 1, "name": "net", "seed": 7, "topology": {"generator": "star", "clients": 4},
                            "links": [{"match": "*", "latency": "20 ms", "bandwidth": "8 Mbit/s"}]}
@@ -56,15 +57,16 @@ def test_a_block_without_a_time_costs_its_own_cpu_time_and_not_that_of_emul(tmp_
     clock = clock_on(tmp_path)
     large = np.zeros(10**7, np.float32)
     with clock.round() as now:
-        with now.client("client1", down=large) as at:
+        with now.client("client1", down=large) as one:
             sum(range(10**6))
-            at.up(large + 0)
-        with now.client("client2", down=large) as at:
-            at.up(large)
+            one.up(large + 0)
+        with now.client("client2", down=large) as other:
+            other.up(large)
         now.gather()
     done = clock.finish().computations
     first, second = done[done.label == "train"].cost_ns.tolist()
     assert first > 2e6 > second, "the encoding of 40 MB is not the client's"
+    assert [first, second] == [one.cpu_ns, other.cpu_ns], "nothing of the roles is added"
 
 
 def test_the_file_says_what_a_computation_costs_and_a_stated_time_goes_before(tmp_path: Path) -> None:
@@ -82,6 +84,55 @@ def test_the_file_says_what_a_computation_costs_and_a_stated_time_goes_before(tm
     done = clock.finish().computations
     assert done[done.label != "loop"].cost_ns.tolist() == [5 * 10**8, 25 * 10**7, 10**9]
     assert done[done.label != "loop"].declared.tolist() == [False, False, True]
+
+
+BOARDS = "device,kind,idle_w,compute_w,send_w,receive_w,flops,bandwidth,efficiency,use,launch_s\n" \
+    "slow,board,1,3,0,0,1e9,1e9,0.5,0.25,1e-5\nfast,board,2,8,0,0,1e11,2e10,0.5,0.5,1e-6\n"
+
+
+def test_a_counted_step_takes_what_the_device_of_its_client_takes(tmp_path: Path) -> None:
+    (tmp_path / "boards.csv").write_text(BOARDS)
+    devices = {"table": str(tmp_path / "boards.csv"),
+               "nodes": [{"match": "client*", "device": "slow"}, {"match": "client2", "device": "fast"}]}
+    clock = clock_on(tmp_path, devices=devices, compute={"mode": "model"}, nodes=[{"match": "client3", "speed": 2},
+                                                                                  {"match": "client4", "flops": 1e9}])
+    model = torch.nn.Linear(500, 200)
+
+    def step() -> None:
+        model(torch.ones(8, 500)).sum().backward()
+    count = clock.count(step)
+    assert count.flops == 2 * 2 * 8 * 500 * 200, "a product forward, and one for the gradient of the weights"
+    with clock.round() as now:
+        for c in clock.clients:
+            with now.client(c) as at:
+                at.takes(count, steps=3)
+        now.gather()
+    done = clock.finish().computations
+    slow, fast = (step_time(read_devices(tmp_path / "boards.csv")[name], count).seconds for name in ("slow", "fast"))
+    assert done[done.label == "train"].set_index("name").cost_ns.to_dict() == {
+        name: round(3e9 * seconds) for name, seconds in (
+            ("client1", slow), ("client2", fast), ("client3", slow / 2), ("client4", count.flops / 1e9))}
+
+
+@pytest.mark.parametrize(("file", "said"), [
+    ({"compute": {"mode": "model"}}, "at.takes(): client1 has no device: expected such as devices:"),
+    ({"devices": {"nodes": [{"match": "*", "device": "laptop"}]}},
+     "client1 is a laptop, of which the table says no flops"),
+    ({"devices": {"table": "quick.csv", "nodes": [{"match": "*", "device": "quick"}]}},
+     "seconds by a device need compute: {mode: model}"),
+])
+def test_a_counted_step_needs_to_know_how_fast_its_client_is(
+        file: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("quick.csv").write_text("device,kind,speed,flops,bandwidth,efficiency,use,launch_s\nquick,board,2,1,1,1,1,0\n")
+    clock = clock_on(tmp_path, **file)
+    with pytest.raises(LoopError) as e, clock.round() as now, now.client("client1") as at:
+        at.takes(clock.count(lambda: torch.ones(2, 2) @ torch.ones(2, 2)))
+    assert said in str(e.value)
+    if "compute" in file:
+        with pytest.raises(LoopError, match=r"client1: compute: .mode: model. has no price of this block: "), \
+                clock.round() as now, now.client("client1"):
+            pass
 
 
 # --- sizes ----------------------------------------------------------------------------------------------------------
@@ -192,6 +243,19 @@ def test_who_is_away_is_not_available_and_what_is_sent_to_it_is_lost(tmp_path: P
     assert clock.available() == ["client1", "client4"]
     assert one_round(clock, takes=1, deadline=2) == ["client1", "client4"]
     assert clock.available() == ["client1", "client2", "client4"]
+    clock.finish()
+
+
+def test_a_client_whose_battery_is_empty_is_not_available(tmp_path: Path) -> None:
+    (tmp_path / "boards.csv").write_text(BOARDS)
+    devices = {"table": str(tmp_path / "boards.csv"),
+               "nodes": [{"match": "client*", "device": "slow"},
+                         {"match": "client2", "device": "slow", "battery": 2.5}]}
+    clock = clock_on(tmp_path, devices=devices, compute={"mode": "model"})
+    assert one_round(clock, takes=0.5, deadline=2) == clock.clients, "1.5 J, and 0.1 J while it waits"
+    assert clock.available() == clock.clients
+    assert "client2" not in one_round(clock, takes=0.5, deadline=2)
+    assert clock.available() == ["client1", "client3", "client4"]
     clock.finish()
 
 
@@ -395,10 +459,18 @@ def test_a_block_that_raises_abandons_its_round_and_the_loop_may_go_on(tmp_path:
 
 def test_a_fork_cannot_ask(tmp_path: Path) -> None:
     clock = clock_on(tmp_path)
-    clock._pid = os.getpid() + 1
-    with pytest.raises(LoopError, match="forked from the one that made the clock"):
-        clock.round()
-    clock._pid = os.getpid()
+    one_round(clock)
+    child = os.fork()
+    if not child:
+        try:
+            clock.round()
+        except LoopError as error:
+            os._exit(0 if "forked from the one that made the clock" in str(error) else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert sorted(one_round(clock)) == clock.clients, "its parent goes on"
+    clock.finish()
 
 
 def test_torchs_threads_stay_what_they_are(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from emul.message.wire import (
     decode,
     encode,
     encode_each,
+    encode_whole,
     fixed,
     from_frames,
 )
@@ -190,6 +191,7 @@ def test_arrays_of_every_number_type_shape_and_layout_come_back(array: np.ndarra
     assert received.flags.c_contiguous
     assert not received.flags.writeable
     assert received.ctypes.data % 64 == 0 or received.size == 0
+    assert encode_whole(Array(sent)).tobytes() == b"".join(encode(Array(sent)).frames())
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)

@@ -149,3 +149,12 @@ def test_a_sound_scenario_fits_and_mistakes_are_marked_where_they_are(
     for own in ("logistics", "my_model", "fedavgm", "net"):             # of a plug-in
         assert wrong(validator, SMALL.replace("model: logistic", f"model: {own}")) == []
     assert wrong(validator, "extends: base.yaml\nstop: {rounds: 9}\n") == []
+
+
+def test_a_network_for_a_loop_fits_and_needs_what_a_network_needs(validator: jsonschema.Draft202012Validator) -> None:
+    loop = "emul: 1\nname: mine\nseed: 7\ntopology: {generator: star, clients: 3}\n"
+    assert wrong(validator, loop) == []
+    assert wrong(validator, loop + "compute: {mode: zero}\nlinks: [{match: '*', latency: 1 ms}]\n") == []
+    for own in ("seed: 7\n", "topology: {generator: star, clients: 3}\n"):
+        assert wrong(validator, loop.replace(own, "")) == ["$"]
+    assert wrong(validator, loop + "schemes: [fedavg]\n") == ["$"] * 3
