@@ -13,7 +13,7 @@ import pytest
 
 import emul
 from emul.base.errors import ScenarioError
-from emul.study import tables, text
+from emul.study import comparison, tables, text
 from emul.study.compare import compare
 from emul.study.comparison import (
     METRICS,
@@ -239,6 +239,16 @@ def test_what_is_not_settled_says_how_many_seeds_would_settle_it() -> None:
     row = differences_table(c).set_index("metric").loc["time_to_target"]
     assert (row.seeds_needed, row.p, row.p_holm) == pytest.approx((found.seeds, found.p, found.p))
     assert row.t_low < row.low < 0 < row.high < row.t_high
+
+
+def test_the_seeds_that_a_test_would_need_are_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(comparison, "seeds_needed", lambda mean, sd, tests: (asked.append(tests), 7)[1])
+    jitter = [0.3, -0.4, 0.1]
+    c = compared({(f"s{k}", s): shifted(SLOW, (-1) ** k * x) for k in range(4) for s, x in enumerate(jitter)}, 0.8)
+    assert "about 7 seeds" in text.comparison(c)
+    document(c)
+    assert len(asked) == len(c.tests) > 4
 
 
 def test_a_pair_among_many_is_settled_by_holm_and_not_by_itself() -> None:
