@@ -113,6 +113,7 @@ def check(params: Params, world: World) -> list[str]:
     """The mistakes in these parameters; none if they are sound."""
     return checks.times(deadline=params.deadline_s) + checks.at_least(1, "1 or more", centres=params.centres)
 
+
 EXAMPLE = example("fesem", "centres: 2, deadline: 1 s")
 
 SCHEME = Scheme(
