@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -82,6 +83,22 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "small.yaml"
     path.write_text(SMALL)
     return path
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Each worker of xdist imports files of its own first. On a clean checkout all of them would rewrite the assertions
+    of the same file at the same time, and then of the next one."""
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None:
+        return
+    files = sorted(file for folder in session.config.args for file in Path(folder).rglob("test_*.py"))
+    for path in files[int(worker["workerid"].removeprefix("gw"))::worker["workercount"]]:
+        torch.manual_seed(0)
+        sys.path.insert(0, str(path.parent))
+        with contextlib.suppress(Exception, pytest.skip.Exception):     # collecting it says so
+            importlib.import_module(path.stem)
+        sys.path.remove(str(path.parent))
 
 
 def pytest_collectstart(collector: pytest.Collector) -> None:

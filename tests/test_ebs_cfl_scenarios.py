@@ -21,8 +21,9 @@ TRIM = "attacks: [{nodes: {fraction: 0.4}, update: trim_attack, knows: all}]\n"
 
 
 @pytest.mark.parametrize("name", ["ebs_cfl_attacks_mnist", "ebs_cfl_skew_mnist", "ebs_cfl_skew_fashion",
-                                  "ebs_cfl_large_mnist", "ebs_cfl_shards_mnist", "ebs_cfl_attacks_cifar10",
-                                  "ebs_cfl_skew_cifar10", "ebs_cfl_shards_cifar10", "ebs_cfl_secure_mnist"])
+                                  "ebs_cfl_large_mnist", "ebs_cfl_shards_mnist", "ebs_cfl_secure_mnist", *(
+    pytest.param(f"ebs_cfl_{kind}_cifar10", marks=pytest.mark.slow)     # 60,000 images are decoded
+    for kind in ("attacks", "skew", "shards"))])
 def test_the_scenarios_of_the_paper_are_sound(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if not SHARED.is_dir():
         pytest.skip(f"no data in {SHARED}")

@@ -162,7 +162,7 @@ def test_a_volatile_result_in_a_scheme_that_says_nothing_ends_the_run() -> None:
 
 
 def test_conformance_compares_decisions_and_what_was_kept() -> None:
-    found = check_scheme("sealed_scheme", SCENARIO, PLUGINS, params={"seal": "noisy"}, pools=[])
+    found = check_scheme("sealed_scheme", SCENARIO, PLUGINS, params={"seal": "noisy"}, pools=[], quick=True)
     assert "as it is" in found
 
 

@@ -350,20 +350,22 @@ def outside(svg: str, width: float) -> Any:
     return left or drawn.crop((round(2 * width) + 2, 0, drawn.size[0], drawn.size[1])).getbbox()
 
 
-def every_figure(tmp_path: Path) -> list[Any]:
-    found = a_comparison(tmp_path)
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """Every figure of the comparison of six schemes."""
+    found = a_comparison(tmp_path_factory.mktemp("six"))
     return [figure for part in build._study_parts(found) for figure in part.figures]
 
 
 @pytest.mark.parametrize(("size", "points"), [("column", 252.0), pytest.param("page", 570.0, marks=pytest.mark.slow)])
-def test_every_pdf_is_as_wide_as_it_says_and_nothing_of_it_is_cut(size: str, points: float, tmp_path: Path) -> None:
+def test_every_pdf_is_as_wide_as_it_says_and_nothing_of_it_is_cut(size: str, points: float, drawn: list[Any],
+                                                                  tmp_path: Path) -> None:
     """A column of two is 3.5 inches: 252 points; they were 336, and legends went out at the right."""
-    drawn = every_figure(tmp_path / "run")
     assert {"bytes-by-phase", "difference-1", "front-mb-accuracy"} <= {figure.key for figure in drawn}
-    files.write_figures(tmp_path / "figures", drawn, size)
+    files.write_figures(tmp_path, drawn, size)
     for figure in drawn:
-        width, _ = points_of(tmp_path / "figures" / f"{figure.key}.pdf")
-        svg = (tmp_path / "figures" / f"{figure.key}.svg").read_text()
+        width, _ = points_of(tmp_path / f"{figure.key}.pdf")
+        svg = (tmp_path / f"{figure.key}.svg").read_text()
         if size == "column":
             assert width == pytest.approx(points, abs=0.5), figure.key
             assert outside(svg, 336.0) is None, figure.key
@@ -379,8 +381,8 @@ def test_legends_of_a_column_stand_below_each_other(run: data.RunData, tmp_path:
     assert outside(svg, 336.0) is None
 
 
-def test_long_names_of_rows_go_on_in_a_second_line_of_a_column(tmp_path: Path) -> None:
-    figure = next(f for f in every_figure(tmp_path) if f.key == "bytes-by-phase")
+def test_long_names_of_rows_go_on_in_a_second_line_of_a_column(drawn: list[Any]) -> None:
+    figure = next(f for f in drawn if f.key == "bytes-by-phase")
     rows = list(dict.fromkeys(figure.frames["bytes"]["row"]))
     assert max(map(len, rows)) > 40
     spec = files.vega_lite(figure, files.SIZES["column"])
@@ -393,8 +395,8 @@ def test_long_names_of_rows_go_on_in_a_second_line_of_a_column(tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_names_of_a_front_stand_beside_its_line_and_run_towards_the_middle(tmp_path: Path) -> None:
-    figure = next(f for f in every_figure(tmp_path) if f.key == "front-virtual-s-accuracy")
+def test_names_of_a_front_stand_beside_its_line_and_run_towards_the_middle(drawn: list[Any]) -> None:
+    figure = next(f for f in drawn if f.key == "front-virtual-s-accuracy")
     names = figure.frames["names"]
     wide = names[names["to"] == names["to"].max()].sort_values("virtual_s")
     assert [(dx > 0, dy > 0) for dx, dy in wide[["dx", "dy"]].to_numpy()] == [

@@ -109,7 +109,7 @@ def gossip() -> Iterator[str]:
 
 
 def test_a_scheme_of_peers_is_checked_without_a_scenario(gossip: str) -> None:
-    worlds = check_scheme(gossip, plugins=[gossip], pools=[])
+    worlds = check_scheme(gossip, plugins=[gossip], pools=[], quick=True)
     assert len(worlds["as it is"].header["names"]) == 5
     assert worlds["a client crashes"].of("peer2", R.CRASH)
 
@@ -119,5 +119,5 @@ def test_a_scheme_of_other_roles_wants_a_scenario_and_takes_a_file_by_its_name_a
                                          r"small scenario: give it an example, or pass check_scheme a scenario$"):
         check_scheme("test_any_roles", plugins=[__name__], pools=[])
     (tmp_path / "farms.yaml").write_text(FARMS)
-    worlds = check_scheme("test_any_roles", str(tmp_path / "farms.yaml"), plugins=[__name__], pools=[])
+    worlds = check_scheme("test_any_roles", str(tmp_path / "farms.yaml"), plugins=[__name__], pools=[], quick=True)
     assert worlds["as it is"].summary["rounds"] == 2
