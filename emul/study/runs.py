@@ -191,8 +191,10 @@ def complete(path: Path, cells: Sequence[Cell], where: Where, save: Callable[[li
         where.engine(tasks, tell)
     finally:
         progress.close()
-        # after an interrupt: what ended meanwhile, and of which nothing was told any more
-        done |= {cell.key for cell in cells if cell.key not in errors and finished(path, cell)}
+        # After an interrupt: what ended meanwhile, and of which nothing was told any more. The others are not asked
+        # again, since that reads all tables of a run.
+        done |= {cell.key for cell in cells if cell.key not in done and cell.key not in errors
+                 and finished(path, cell)}
         save(runs(), failed())
         keep(runs())
     said = [_of_cells(texts, cells) for texts in warnings.values()]

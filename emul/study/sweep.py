@@ -71,8 +71,12 @@ def sweep(given: scenario.Given, where: Where, *, grid: Mapping[str, Sequence[ob
     if shard is not None:
         found = shard.part(found)
 
+    results: pd.DataFrame
+
     def save(runs: list[Cell], failed: list[Failure]) -> None:
-        write_table(out, "results", tables.results(out, runs, list(grid)))
+        nonlocal results
+        results = tables.results(out, runs, list(grid))
+        write_table(out, "results", results)
         write_study(out, "sweep", base.name, grid, [base.seed] if seeds is None else seeds, runs, failed)
 
     with opened(out, base.name):
@@ -82,7 +86,7 @@ def sweep(given: scenario.Given, where: Where, *, grid: Mapping[str, Sequence[ob
             there = [cell for cell in found if finished(out, cell)]
         study = complete(out, there, where, save, table)
         with write_atomically(out / "sweep.tex") as temporary:
-            temporary.write_text(latex(tables.results(out, study.runs, list(grid)), list(grid)), encoding="utf-8")
+            temporary.write_text(latex(results, list(grid)), encoding="utf-8")
         missing = len(found) - len(there)
         if not missing:
             return study
