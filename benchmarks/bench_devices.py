@@ -6,9 +6,9 @@
                                                       numbers of emul/scenario/devices.csv
 
 A pair is a model and a batch. A step is emul's own (`emul.learning.training.batch_step`), plain SGD on one batch that
-lies in memory, with torch's own choice of kernels. e, u, o, and e and o of convolutions, are fitted to the pairs of a
-device by the mean of |log(predicted / measured)|, each time without a model, then without a batch; the pairs left out
-are predicted.
+lies in memory, with torch's own choice of kernels. e, u, o, and those of convolutions, are fitted to the pairs of a
+device by |log(predicted / measured)|, each time without a model, then without a batch; the pairs left out are
+predicted. Then they are fitted to all pairs of another device.
 """
 
 from __future__ import annotations
@@ -84,12 +84,13 @@ class Pair:
 
 @dataclass(frozen=True)
 class Fit:
-    """The fitted numbers of a device: e, u, o, and e and o of convolutions."""
+    """The fitted numbers of a device: e, u, o, and those of convolutions."""
 
     efficiency: float
     use: float
     launch_s: float
     conv_efficiency: float
+    conv_use: float
     conv_launch_s: float
 
     def seconds(self, pair: Pair) -> float:
@@ -274,28 +275,41 @@ def kept_counts() -> dict[str, StepCounts]:
 
 # --- fitting --------------------------------------------------------------------------------------------------------
 
-def fit(pairs: Sequence[Pair]) -> Fit:
-    """e, u, o, of convolutions e and o, that make the mean of |log(predicted / measured)| small: a descent over the
-    logarithms from several starts."""
-    from scipy.optimize import minimize
+Combine = Callable[[np.ndarray, np.ndarray], np.ndarray]      # seconds of arithmetic, of moving -> of both
 
-    rows = [(i, one.times, one.convolution, one.flops / pair.peak_flops, one.bytes / pair.bandwidth)
-            for i, pair in enumerate(pairs) for one in pair.count.operations]
-    where, times, conv, compute, memory = map(np.array, zip(*rows, strict=True))
-    measured = np.array([pair.seconds for pair in pairs])
+# of e, u, o, and e, u, o of convolutions
+_STARTS = ((0.5, 1.2, 6e-6, 0.5, 0.15, 3e-4), (0.3, 2.0, 1e-5, 0.3, 0.3, 2e-4), (0.2, 2.0, 1e-5, 0.2, 2.0, 3e-5))
 
-    def loss(x: np.ndarray) -> float:
-        e, u, o, conv_e, conv_o = np.exp(x)
-        each = np.maximum(compute / np.where(conv, conv_e, e), memory / u) + np.where(conv, conv_o, o)
-        return float(np.abs(np.log(np.bincount(where, times * each) / measured)).mean())
 
-    starts = [np.log(start) for start in ((0.5, 1.0, 4e-6, 0.4, 1e-4), (0.2, 2.0, 1e-5, 0.2, 3e-5))]
-    found = min((minimize(loss, start, method="Nelder-Mead", options={"xatol": 1e-3, "fatol": 1e-6, "maxiter": 1000})
-                 for start in starts), key=lambda found: float(found.fun))
-    for _ in range(2):                  # along the coordinates, then again with a fresh simplex: the loss has kinks
-        for method in ("Powell", "Nelder-Mead"):
-            found = minimize(loss, found.x, method=method, options={"xtol": 1e-4} if method == "Powell" else {})
-    return Fit(*map(float, np.exp(found.x)))
+class Operations:
+    """The operations of all steps of some pairs, as arrays of equal length: which pair, how often, is it a convolution,
+    seconds at the peaks."""
+
+    def __init__(self, pairs: Sequence[Pair]):
+        rows = [(i, one.times, one.convolution, one.flops / pair.peak_flops, one.bytes / pair.bandwidth)
+                for i, pair in enumerate(pairs) for one in pair.count.operations]
+        self.where, self.times, self.conv, self.compute, self.memory = map(np.array, zip(*rows, strict=True))
+
+    def seconds(self, numbers: Sequence[float] | np.ndarray, combine: Combine) -> np.ndarray:
+        """(pairs,): of each step, by the numbers of a `Fit`."""
+        e, u, o, conv_e, conv_u, conv_o = numbers
+        both = combine(self.compute / np.where(self.conv, conv_e, e), self.memory / np.where(self.conv, conv_u, u))
+        return np.bincount(self.where, self.times * (both + np.where(self.conv, conv_o, o)))
+
+
+def fit(pairs: Sequence[Pair], combine: Combine = np.add) -> Fit:
+    """The numbers that make |log(predicted / measured)| small: least squares of the logarithms, with a loss that is
+    linear beyond 5 %, from several starts."""
+    from scipy.optimize import least_squares
+
+    operations, measured = Operations(pairs), np.array([pair.seconds for pair in pairs])
+
+    def residuals(x: np.ndarray) -> np.ndarray:
+        return np.asarray(np.log(operations.seconds(np.exp(x), combine) / measured))
+
+    best = min((least_squares(residuals, np.log(start), loss="soft_l1", f_scale=0.05) for start in _STARTS),
+               key=lambda found: float(found.cost))
+    return Fit(*map(float, np.exp(best.x)))
 
 
 def fit_of_step(pairs: Sequence[Pair]) -> Callable[[Pair], float]:
@@ -331,6 +345,12 @@ def by_model(fitted: Sequence[Pair], wanted: Sequence[Pair]) -> list[float]:
     """The model of this page."""
     found = fit(fitted)
     return [found.seconds(pair) for pair in wanted]
+
+
+def by_roofline(fitted: Sequence[Pair], wanted: Sequence[Pair]) -> list[float]:
+    """The larger of F / (e P) and B / (u W) of each operation in place of their sum. Williams et al., CACM 2009."""
+    found = fit(fitted, np.maximum)
+    return list(map(float, Operations(wanted).seconds(list(asdict(found).values()), np.maximum)))
 
 
 def by_whole_step(fitted: Sequence[Pair], wanted: Sequence[Pair]) -> list[float]:
@@ -394,19 +414,24 @@ class HeldOut:
 
 
 def evaluate(pairs: Sequence[Pair]) -> Iterator[HeldOut]:
-    """For each device, rule and what is left out."""
+    """For each device, rule and what is left out: a model, a batch, or the device itself, predicted from the other."""
     devices = {name: [pair for pair in pairs if pair.device == name] for name in dict.fromkeys(
         pair.device for pair in pairs)}
     for name, own in devices.items():
         other = next((each for key, each in devices.items() if key != name and len(each) == len(own)), None)
-        rules: dict[str, Predict] = {"model": by_model, "one maximum a step": by_whole_step, "FLOPs over peak": by_peak,
-                                    "FedScale's rule": by_samples}
+        rules: dict[str, Predict] = {"model": by_model, "maximum of each operation": by_roofline,
+                                     "one maximum a step": by_whole_step, "FLOPs over peak": by_peak,
+                                     "FedScale's rule": by_samples}
         if other is not None:
             rules["ratio of scores"] = by_scores({(pair.model, pair.batch): pair for pair in other})
         left_out = [key for key in ("model", "batch") if len({getattr(pair, key) for pair in own}) > 1]
         for (rule, predict), key in product(rules.items(), left_out):
             found = held_out(own, key, predict)
             yield HeldOut(name, rule, f"each {key}", len(found), median_error(found), spearman(found))
+        for rule, predict in rules.items():
+            if other is not None and rule != "ratio of scores":         # which needs no pair of this device at all
+                found = list(zip(own, predict(other, own), strict=True))
+                yield HeldOut(name, rule, "the device", len(found), median_error(found), spearman(found))
 
 
 def devices(options: Options) -> Iterable[Figure]:
@@ -530,7 +555,7 @@ def main() -> int:
         write_table(pairs, gpu_pairs())
         write_page(pairs, gpu_pairs())
     for one in evaluate([*pairs, *gpu_pairs()]):
-        print(f"{one.device:16} {one.rule:16} {one.left_out:11} {one.pairs:4} pairs  median error "
+        print(f"{one.device:16} {one.rule:25} {one.left_out:11} {one.pairs:4} pairs  median error "
               f"{one.median_error:7.1%}  Spearman {one.spearman:.3f}")
     for name in dict.fromkeys(pair.device for pair in pairs):
         print(name, fit([pair for pair in pairs if pair.device == name]))

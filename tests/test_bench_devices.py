@@ -12,10 +12,11 @@ from benchmarks.bench_devices import Fit, Pair
 from emul.learning.counting import Operation, StepCount, StepCounts
 from emul.scenario.devices import read_devices
 
-TRUE = Fit(0.4, 0.7, 3e-6, 0.2, 5e-5)
+TRUE = Fit(0.4, 0.7, 3e-6, 0.2, 0.3, 5e-5)
 # name -> operations: (times, convolution, flops of a sample, bytes once, bytes of a sample)
 MODELS = {"a": [(5, False, 2e7, 1e5, 1e3)], "b": [(40, False, 1e3, 2e6, 1e5)], "c": [(300, False, 10.0, 10.0, 1.0)],
-          "d": [(10, True, 4e7, 1e4, 1e4), (20, False, 0.0, 1e5, 1e4)], "e": [(30, True, 100.0, 10.0, 10.0)]}
+          "d": [(10, True, 4e7, 1e4, 1e4), (20, False, 0.0, 1e5, 1e4)], "f": [(8, True, 1e3, 4e6, 1e5)],
+          "e": [(30, True, 100.0, 10.0, 10.0)]}
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +48,7 @@ def test_pairs_left_out_are_predicted_from_the_others_alone() -> None:
         return [2 * pair.seconds for pair in wanted]
 
     found = bench.held_out(pairs(), "model", predict)
-    assert [wanted for _, wanted in seen] == [{"a"}, {"b"}, {"c"}, {"d"}, {"e"}]
+    assert [wanted for _, wanted in seen] == [{"a"}, {"b"}, {"c"}, {"d"}, {"f"}, {"e"}]
     assert all(not fitted & wanted for fitted, wanted in seen)
     assert bench.median_error(found) == pytest.approx(1.0)
     assert bench.spearman(found) == pytest.approx(1.0)

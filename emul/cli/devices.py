@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 # number -> (head of its column, what it is divided by)
 _COLUMNS = {"flops": ("GFLOP/s", 1e9), "bandwidth": ("GB/s", 1e9), "memory_mb": ("MiB", 1.0), "efficiency": ("e", 1.0),
             "use": ("u", 1.0), "launch_s": ("o, us", 1e-6), "conv_efficiency": ("e conv", 1.0),
-            "conv_launch_s": ("o conv, us", 1e-6), "speed": ("speed", 1.0), "idle_w": ("idle W", 1.0),
-            "compute_w": ("compute W", 1.0), "steam_share": ("Steam %", 1.0)}
+            "conv_use": ("u conv", 1.0), "conv_launch_s": ("o conv, us", 1e-6), "speed": ("speed", 1.0),
+            "idle_w": ("idle W", 1.0), "compute_w": ("compute W", 1.0), "steam_share": ("Steam %", 1.0)}
 
 
 @app.command()
@@ -34,7 +34,7 @@ def devices(name: Annotated[str | None, typer.Argument(help="a device, or a patt
     if name is None:
         print_table("Devices; m: measured, s: specified by the maker, a: assumed",
                     [["device", "kind", *(head for head, _ in _COLUMNS.values())], *map(_row, found.values())])
-        print("an operation takes max(F / (e FLOP/s), B / (u bytes/s)) + o; emul devices NAME tells the sources")
+        print("an operation takes F / (e FLOP/s) + B / (u bytes/s) + o; emul devices NAME tells the sources")
         return
     chosen = [one for key, one in found.items() if fnmatchcase(key, name)]
     if not chosen:

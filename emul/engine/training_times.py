@@ -21,7 +21,7 @@ from emul.learning.columns import NAME as BY_COLUMNS
 from emul.learning.declared import declared
 from emul.learning.partition import parse
 from emul.learning.solver import steps_of
-from emul.scenario.devices import ROOFLINE, DeviceClass, StepTime, step_time
+from emul.scenario.devices import OF_CONVOLUTIONS, ROOFLINE, DeviceClass, StepTime, step_time
 from emul.scenario.placing import devices_of
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class TrainingTimes:
         """Warnings of numbers that the times rest on and nobody has measured, and of memories that are not known."""
         found = []
         for device in {one.device.name: one.device for one in self.by_device}.values():
-            assumed = device.assumed((*ROOFLINE, "conv_efficiency", "conv_launch_s"))
+            assumed = device.assumed((*ROOFLINE, *OF_CONVOLUTIONS))
             if assumed:
                 found.append(f"compute.mode: model: {', '.join(assumed)} of {device.name} are assumed: "
                              f"{device.origins[assumed[0]].source}")
