@@ -8,7 +8,8 @@ the order of the clients; a client that is behind skips what belongs to rounds t
 Nothing of Flower is imported before an app runs. `task_of(context)`, for apps that want the scenario's data and model,
 gives an app the learning task of the node that it runs on; `report(accuracy=...)` tells what a server app has found.
 Beside this file lie the Grid (`grid`, `messages`), the thread of the server app and what it asks for (`guest`), what
-runs client apps (`hosting`), and the clocks and generators that apps get (`clock`, `randomness`).
+runs client apps (`hosting`), the clocks and generators that apps get (`clock`, `randomness`), and for `runtime:
+superlink` the programs of a deployment (`superlink`) with the waits of the installed flwr (`installed`).
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from emul.base.plain import PlainDict
 from emul.protocols.demands import demand
 from emul.roles import Message, Node, Scheme, World, checks
 from emul.roles.example import example
-from emul.schemes.flower import apps, messages
+from emul.schemes.flower import apps, installed, messages
 from emul.schemes.flower.current import constant, report, task_of
 from emul.schemes.flower.guest import AnyReply, BeginRound, Ended, Replies, Request, Sleep, WhoIsThere
-from emul.schemes.flower.hosting import AppHost, Client, Owed, label_of, serve
+from emul.schemes.flower.hosting import AppHost, Client, Owed, StartedBefore, label_of, serve
 from emul.schemes.flower.messages import Answer, Call, Ping, Pong
 
 __all__ = ["EXAMPLE", "SCHEME", "Params", "check", "client", "report", "server", "task_of"]
@@ -46,10 +47,30 @@ class Params:
     evaluate: Literal["app", "task"] = "app"    # the accuracy that counts: the app's, or that of the scenario's task
     stuck_s: float = 600.0              # real seconds that the server app may compute without a word
     log: Literal["debug", "info", "warning", "error"] = "error"     # of Flower's log, on stderr
+    # what carries messages: links alone; a SuperLink and SuperNodes as deployed; Flower's local simulation, no links
+    runtime: Literal["links", "superlink", "simulation"] = "links"
+    start_s: float = 1.2                # superlink: a ClientApp's process starts, at speed 1
+    request_s: float = 0.015            # superlink: what the programs take for a request, beside the network
+    node_poll_s: float | None = None    # superlink: between two looks of a SuperNode for a message; flwr's
+    reply_poll_s: float | None = None   # superlink: between two looks of a SuperNode for its ClientApp's reply; flwr's
+    task_poll_s: float | None = None    # superlink: between two looks of SuperExec for a task; flwr's
+    server_poll_s: float | None = None  # between two looks of send_and_receive for replies; flwr's
+    concurrent: int | None = None       # superlink: objects that are pulled or pushed at a time; flwr's
+    heartbeat_s: float | None = None    # superlink: the interval that a SuperNode tells the SuperLink; flwr's
 
 
 async def server(node: Node, p: Params) -> None:
     host = AppHost(node, p)
+    if p.runtime == "superlink":
+        from emul.schemes.flower import superlink
+
+        state = node.state(StartedBefore())
+        link = superlink.linked(node, p, again=state.once)
+        host.grid_of = superlink.grid_of(node, p, link)
+        node.start(superlink.serve(node, link))
+        if state.once:
+            return await forgotten(node)
+        state.once = True
     try:
         async for round_ in node.rounds():
             with round_:
@@ -59,6 +80,14 @@ async def server(node: Node, p: Params) -> None:
                 return
     finally:
         host.close()
+
+
+async def forgotten(node: Node) -> None:
+    """A SuperLink that has started again: runs, nodes and messages were in its memory, and no program asks for rounds.
+    """
+    async for round_ in node.rounds():
+        with round_:
+            raise TooFewClients("the SuperLink has started again: the run was in its memory, and its nodes are unknown")
 
 
 async def play(node: Node, p: Params, host: AppHost) -> BeginRound:
@@ -135,6 +164,15 @@ def tell(node: Node, p: Params, closed: BeginRound) -> None:
 
 
 async def client(node: Node, p: Params) -> None:
+    if p.runtime == "superlink":
+        from emul.schemes.flower import superlink
+
+        return await superlink.supernode(node, p)
+    await linked(node, p)
+
+
+async def linked(node: Node, p: Params) -> None:
+    """A client on links alone."""
     def asked(call: Any) -> None:
         demand(isinstance(call, (Call, Ping)) and call.sender == node.server, "no call of the server")
         demand(isinstance(call, Ping) or call.metadata not in served, "a call that this client has answered")
@@ -169,12 +207,26 @@ async def reply(node: Node, s: Client) -> None:
     node.send(node.server, answer)
 
 
+_WAITS = ("node_poll", "reply_poll", "task_poll", "server_poll", "heartbeat")
+
+
 def check(params: Params, world: World) -> list[str]:
     """The mistakes in these parameters; none if they are sound."""
     lacking = apps.lacking() if apps.installed() else apps.MISSING
     if lacking:
         return [lacking]
-    found = checks.times(timeout=params.timeout_s, ask=params.ask_s, stuck=params.stuck_s)
+    found = checks.times(timeout=params.timeout_s, ask=params.ask_s, stuck=params.stuck_s,
+                         **{name: getattr(params, f"{name}_s") for name in _WAITS})
+    found += checks.not_negative(start=params.start_s, request=params.request_s)
+    if params.concurrent is not None and params.concurrent < 1:
+        found.append(f"concurrent = {params.concurrent}: expected 1 object or more")
+    if params.runtime != "links":
+        if params.connected == "asked":
+            found.append(f"connected = asked: runtime: {params.runtime} knows who is there by itself")
+        try:
+            installed.read()
+        except installed.UnknownFlower as e:
+            found.append(str(e))
     try:
         apps.find(params.app, params.server, params.client, params.config)
     except EmulError as e:
@@ -195,6 +247,13 @@ def warn(params: Params, world: World) -> list[str]:
 EXAMPLE = example("flower", 'timeout: 1 s, server: "emul.schemes.flower.example:server",\n'
                             '           client: "emul.schemes.flower.example:client"')
 
+def unsent(p: Params) -> list[str]:
+    """The messages of the other runtimes."""
+    http = {kind.__name__ for kind in [*messages.REQUESTS, *messages.REQUESTS.values()]}
+    return [kind.__name__ for kind in messages.MESSAGES if (kind.__name__ in http) != (p.runtime == "superlink")]
+
+
 SCHEME = Scheme(
-    params=Params, roles={"server": server, "client": client}, messages=messages.MESSAGES, timeouts=("timeout_s",),
+    params=Params, roles={"server": server, "client": client}, messages=messages.MESSAGES, unsent=unsent,
+    timeouts=("timeout_s",),
     check=check, warn=warn, accuracy=lambda p: "app" if p.evaluate == "app" else "global", example=EXAMPLE)

@@ -56,9 +56,9 @@ class Notes:
         self.central, self.found = {}, []
         return found
 
-    def counted(self) -> dict[str, int]:
+    def counted(self) -> dict[str, float]:
         """The numbers of replies that came in the round, and of those that told of an error."""
-        found = {"received": self.replies, "client_errors": self.errors}
+        found: dict[str, float] = {"received": self.replies, "client_errors": self.errors}
         self.replies = self.errors = 0
         return found
 

@@ -40,7 +40,7 @@ def call_of(message: Message, number: str, content: np.ndarray, floating: bool) 
     shell = ProtoMessage()
     shell.metadata.CopyFrom(message_to_proto(_without_content(message)).metadata)
     shell.metadata.message_id, shell.metadata.dst_node_id = number, 0
-    kind = _kind(message)
+    kind = kind_of(message)
     call = kind(shell.metadata.SerializeToString(), content, floating)
     count_as(call, label(message, kind.__name__))
     return call
@@ -148,7 +148,8 @@ def _of_kind(kind: type[T], content: RecordDict) -> dict[str, T]:
     return {name: record for name, record in content.items() if isinstance(record, kind)}
 
 
-def _kind(message: Message) -> type[Call]:
+def kind_of(message: Message) -> type[Call]:
+    """The type of a message of Flower's."""
     configs = _of_kind(ConfigRecord, message.content).get(_SECAGG)
     stage = "" if configs is None else str(configs.get(_STAGE, ""))
     if stage in STAGES:

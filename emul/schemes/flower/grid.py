@@ -43,6 +43,11 @@ class Asked:
     given_up: bool = False
 
 
+def expired(asked: Asked, why: str) -> Error:
+    """Flower's error for a message without a reply."""
+    return Error(ErrorCode.MESSAGE_UNAVAILABLE, f"no reply within the TTL of {asked.message.metadata.ttl:g} s: {why}")
+
+
 class RoundNumbers:
     """Flower counts no rounds: its strategies write a number into their messages, others put it into `group_id`.
 
@@ -239,7 +244,7 @@ class EmulGrid(Grid):
         expires = self.clock.now_ns + round(message.metadata.ttl * 1e9)
         asked = Asked(message, self.node_of[message.metadata.dst_node_id], expires)
         if asked.node in absent:
-            self._answer_for(name, asked, "the node takes no part in this round")
+            self._answer_for(name, asked, expired(asked, "the node takes no part in this round"))
         else:
             self._asked[name] = asked
 
@@ -282,7 +287,7 @@ class EmulGrid(Grid):
                 continue                            # nobody asks for it any more
             del self._asked[name]
             if self.clock.now_ns > asked.expires_ns:
-                self._answer_for(name, asked, "the reply has expired")
+                self._answer_for(name, asked, expired(asked, "the reply has expired"))
                 continue
             reply.metadata.__dict__["_message_id"] = f"{name}.reply"
             self._arrived[name] = asked, reply
@@ -322,11 +327,10 @@ class EmulGrid(Grid):
             raise LostMessages(self._lost(list(gone.values()), len(ids)))
         for name, one in gone.items():
             del self._asked[name]
-            self._answer_for(name, one, "it was lost, or its reply was")
+            self._answer_for(name, one, expired(one, "it was lost, or its reply was"))
 
-    def _answer_for(self, name: str, asked: Asked, why: str) -> None:
-        meta = asked.message.metadata
-        error = Error(ErrorCode.MESSAGE_UNAVAILABLE, f"no reply within the TTL of {meta.ttl:g} s: {why}")
+    def _answer_for(self, name: str, asked: Asked, error: Error) -> None:
+        """The reply to a message is this error."""
         sent = Message.__new__(Message)
         sent.__dict__.update(asked.message.__dict__)
         self._arrived[name] = asked, Message(error, reply_to=sent)

@@ -159,5 +159,5 @@ class BeginRound(Request):
 
     model: np.ndarray | None = None
     metrics: dict[str, float] = field(default_factory=dict)
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, float] = field(default_factory=dict)
     failure: str = ""

@@ -9,7 +9,7 @@ import logging
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -17,17 +17,21 @@ from emul.base.clock import off_the_clock
 from emul.base.errors import ProtocolViolation, RoleError
 from emul.base.plain import PlainDict, PlainMapping
 from emul.roles import Node, World
-from emul.schemes.flower.apps import Loaded, find
+from emul.schemes.flower.apps import AppError, Loaded, find
 from emul.schemes.flower.clock import created_s
 from emul.schemes.flower.current import AppClock, Entropy, Notes, Running, run_as
 from emul.schemes.flower.guest import BeginRound, Ended, Guest, Request
+from emul.schemes.flower.installed import GivenWaits
 from emul.schemes.flower.messages import LABELS, REPLIES, RUN_ID, SERVER_ID, Answer, Call, count_as
 from emul.schemes.flower.randomness import Randomness, begin
+
+if TYPE_CHECKING:
+    from flwr.app import Message
 
 FIRST_ID = 2                        # of the first client; the others follow
 
 
-class AppParams(Protocol):
+class AppParams(GivenWaits, Protocol):
     """The parameters of the scheme `flower` that describe an app."""
 
     @property
@@ -46,6 +50,10 @@ class AppParams(Protocol):
     def stuck_s(self) -> float: ...
     @property
     def log(self) -> str: ...
+    @property
+    def start_s(self) -> float: ...
+    @property
+    def request_s(self) -> float: ...
 
 
 _loaded: dict[int, Loaded] = {}         # by the World of a run, which is one object in a worker
@@ -90,6 +98,7 @@ class AppHost:
         self._guest = Guest(self._run, p.stuck_s)
         self._app: Any = None
         self._config: PlainDict = {}
+        self.grid_of: Callable[..., object] | None = None       # what makes its Grid; None: `EmulGrid`
         self.grid: Any = None
         self.answer: Any = None                 # to what the app has asked for
         self.ended = False
@@ -136,9 +145,9 @@ class AppHost:
         from emul.schemes.flower.grid import EmulGrid
 
         hooks.install()
-        self.grid = EmulGrid(self._guest, self._clock, ids(self._node), self._node.world.names, self._notes,
-                             self._p.timeout_s, self._p.connected == "asked",
-                             None if not self._node.world.rounds else self._joined)
+        common = (self._guest, self._clock, ids(self._node), self._node.world.names, self._notes, self._p.timeout_s,
+                  self._p.connected == "asked", None if not self._node.world.rounds else self._joined)
+        self.grid = (self.grid_of or EmulGrid)(*common)
 
     def _joined(self, ahead: int) -> list[int]:
         """The clients that take part so many rounds from now."""
@@ -196,9 +205,29 @@ class Client:
     owed: Owed | None = None
 
 
+@dataclass
+class StartedBefore:
+    """The state of a host of a deployment. once: its program has been started before, and has crashed since."""
+
+    once: bool = False
+
+
 def label_of(call: Call) -> str:
     """The label under which a client's computation is charged."""
     return LABELS[type(call)]
+
+
+def bundle_of(p: AppParams) -> bytes:
+    """The app as Flower sends it to SuperNodes, a FAB; b"": it is no folder. Raises AppError."""
+    folder = find(p.app, p.server, p.client, p.config).folder
+    if folder is None:
+        return b""
+    from flwr.cli.build import build_fab_from_disk
+
+    try:
+        return build_fab_from_disk(folder)
+    except (ValueError, OSError) as e:
+        raise AppError(f"{folder}: flwr cannot bundle it, so it cannot be deployed: {e}") from None
 
 
 def serve(node: Node, p: AppParams, client: Client, call: Call) -> Served | None:
@@ -206,11 +235,27 @@ def serve(node: Node, p: AppParams, client: Client, call: Call) -> Served | None
     own = FIRST_ID + node.index
     with off_the_clock():               # a broadcast is read once in a worker: nobody in particular has read it
         app = loaded(node.world, p)
-        function = app.get("client")
+        app.get("client")
         try:
             message = app.broadcast.message_of(call, own)
         except ProtocolViolation:
             return None
+    if created_s(node.now_ns) >= message.metadata.created_at + message.metadata.ttl:
+        return None
+    from emul.schemes.flower import encoding
+
+    phase = encoding.label(message, type(call).__name__)
+    reply, slept_s, diverged, _ = called(node, p, client, message)
+    return Served(encoding.reply_bytes(reply), phase, slept_s, diverged and f"{phase}: {diverged}")
+
+
+def called(node: Node, p: AppParams, client: Client, message: Message) -> tuple[Message, float, str, bool]:
+    """Call the client app with Flower's message: its reply, the seconds that it has slept, a number of its arrays that
+    is not finite, in words, and whether it has ended its process. An exception of the app becomes a reply."""
+    own = FIRST_ID + node.index
+    with off_the_clock():
+        app = loaded(node.world, p)
+        function = app.get("client")
     from flwr.app import Context, RecordDict
 
     from emul.schemes.flower import encoding
@@ -218,23 +263,20 @@ def serve(node: Node, p: AppParams, client: Client, call: Call) -> Served | None
     if client.context is None:
         client.context = Context(RUN_ID, own, {"partition-id": node.index, "num-partitions": len(node.clients)},
                                  RecordDict(), app.config)
-    if created_s(node.now_ns) >= message.metadata.created_at + message.metadata.ttl:
-        return None
     clock = AppClock(node.now_ns, lambda seconds: None)
     slept = _Sleeper(clock)
     clock.sleep = slept
     client.calls += 1
-    phase = encoding.label(message, type(call).__name__)
     be(own)
     begin(node.seed, node.name, client.calls)
     with run_as(Running(own, clock, node.task, entropy=Entropy(node.seed, node.name, client.calls))):
         with off_the_clock():
             before = app.globals.before()
-        reply = _replied(function, message, client.context, app.told)
+        reply, died = _replied(function, message, client.context, app.told)
         with off_the_clock():
             app.globals.after(before)
             diverged = encoding.unsound(reply.content) if reply.has_content() else ""
-    return Served(encoding.reply_bytes(reply), phase, slept.seconds, diverged and f"{phase}: {diverged}")
+    return reply, slept.seconds, diverged, died
 
 
 class _Sleeper:
@@ -249,8 +291,10 @@ class _Sleeper:
         self._clock.now_ns += round(seconds * 1e9)
 
 
-def _replied(app: Callable[[object, object], object], message: object, context: Any, told: set[str]) -> Any:
-    """The app's reply, or one that tells of its exception, as Flower's own runtime has it."""
+def _replied(app: Callable[[object, object], object], message: Message, context: Any, told: set[str],
+             ) -> tuple[Message, bool]:
+    """The app's reply, or one that tells of its exception, as Flower's own runtime has it; whether it has ended its
+    process."""
     from flwr.app import Error, Message
     from flwr.common.constant import ErrorCode
 
@@ -258,10 +302,11 @@ def _replied(app: Callable[[object, object], object], message: object, context: 
         reply = app(message, context)
         if not isinstance(reply, Message):
             raise TypeError(f"the client app returned {type(reply).__name__}, expected a Message")
-        return reply
+        return reply, False
     except (Exception, SystemExit) as e:            # one client's end is not that of the run
         reason = f"{type(e)}:<'{e}'>"
         if reason not in told:                      # of hundreds of clients that fail alike, one is enough
             told.add(reason)
             logging.getLogger("flwr").error("ClientApp of node %d: %s", context.node_id, reason, exc_info=e)
-        return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
+        return (Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message),
+                isinstance(e, SystemExit))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from emul.roles import Message, Octets
+from emul.roles import Declared, Message, Octets
 
 RUN_ID = 1
 SERVER_ID = 1                       # Flower's number of whoever runs a ServerApp
@@ -99,8 +99,116 @@ class Pong(Message):
     """Client to server: yes."""
 
 
+# --- requests of a SuperNode to the SuperLink, and responses: a deployment has them in the place of calls and answers -
+
+@dataclass(frozen=True)
+class HttpRequest(Message):
+    """Of HTTP, SuperNode to SuperLink. number: of the node's requests."""
+
+    number: int
+    body: Octets                    # Flower's protobuf message, serialised
+    head: Declared                  # its line and its headers
+
+
+@dataclass(frozen=True)
+class HttpResponse(Message):
+    """Of HTTP, SuperLink to SuperNode. tag: the number of the request."""
+
+    tag: int
+    status: int
+    body: Octets
+    head: Declared
+
+
+class Connect(HttpRequest, unscoped=True):
+    """The first segment of a TCP connection."""
+
+
+class Connected(HttpResponse, unscoped=True, tagged=True):
+    """The answer to the first segment of a connection."""
+
+
+class ActivateNode(HttpRequest, unscoped=True):
+    """A SuperNode that has started is there."""
+
+
+class ActivateNodeResponse(HttpResponse, unscoped=True, tagged=True):
+    """It counts as online from now on."""
+
+
+class SendNodeHeartbeat(HttpRequest, unscoped=True):
+    """A SuperNode is still there."""
+
+
+class SendNodeHeartbeatResponse(HttpResponse, unscoped=True, tagged=True):
+    """It counts as online."""
+
+
+class PullMessages(HttpRequest, unscoped=True):
+    """Is there a message for this node?"""
+
+
+class PullMessagesResponse(HttpResponse, unscoped=True, tagged=True):
+    """A message without its content, and the tree of its objects; or nothing."""
+
+
+class GetRun(HttpRequest, unscoped=True):
+    """Of the first message of a run."""
+
+
+class GetRunResponse(HttpResponse, unscoped=True, tagged=True):
+    """The run's configuration."""
+
+
+class GetFab(HttpRequest, unscoped=True):
+    """Of the first message of a run."""
+
+
+class GetFabResponse(HttpResponse, unscoped=True, tagged=True):
+    """The app, as a bundle of files."""
+
+
+class PullObject(HttpRequest, unscoped=True):
+    """One object of a message."""
+
+
+class PullObjectResponse(HttpResponse, unscoped=True, tagged=True):
+    """An object, or that it is not there yet."""
+
+
+class ConfirmMessageReceived(HttpRequest, unscoped=True):
+    """All objects of a message have come."""
+
+
+class ConfirmMessageReceivedResponse(HttpResponse, unscoped=True, tagged=True):
+    """The SuperLink has deleted what no other message has."""
+
+
+class PushMessages(HttpRequest, unscoped=True):
+    """A reply without its content, and the tree of its objects."""
+
+
+class PushMessagesResponse(HttpResponse, unscoped=True, tagged=True):
+    """The objects that the SuperLink lacks."""
+
+
+class PushObject(HttpRequest, unscoped=True):
+    """One object of a reply."""
+
+
+class PushObjectResponse(HttpResponse, unscoped=True, tagged=True):
+    """It is stored."""
+
+
+REQUESTS: dict[type[HttpRequest], type[HttpResponse]] = {
+    Connect: Connected, ActivateNode: ActivateNodeResponse, SendNodeHeartbeat: SendNodeHeartbeatResponse,
+    PullMessages: PullMessagesResponse, GetRun: GetRunResponse, GetFab: GetFabResponse,
+    PullObject: PullObjectResponse, ConfirmMessageReceived: ConfirmMessageReceivedResponse,
+    PushMessages: PushMessagesResponse, PushObject: PushObjectResponse}
+
 MESSAGES = (Ping, Pong, Train, TrainReply, Evaluate, EvaluateReply, Query, QueryReply, SetUp, SetUpReply, ShareKeys,
-            ShareKeysReply, CollectMaskedVectors, CollectMaskedVectorsReply, Unmask, UnmaskReply)
+            ShareKeysReply, CollectMaskedVectors, CollectMaskedVectorsReply, Unmask, UnmaskReply, *REQUESTS,
+            *REQUESTS.values())
 
 CALLS: dict[str, tuple[type[Call], type[Answer]]] = {
     "train": (Train, TrainReply), "evaluate": (Evaluate, EvaluateReply), "query": (Query, QueryReply)}
