@@ -41,5 +41,6 @@ def setup(app: Sphinx) -> None:
     app.connect("builder-inited", made.write)
     app.connect("source-read", made.tables)
     app.connect("source-read", made.links)
+    app.connect("build-finished", made.llms)
     app.connect("autodoc-process-docstring", made.plain)
     app.add_lexer("csv", TextLexer)

@@ -75,6 +75,35 @@ def _save(name: str, text: str) -> None:
         path.write_text(text, encoding="utf-8")
 
 
+def llms(app: Any, error: Exception | None) -> None:
+    """The site is built: list its pages for assistants in `llms.txt`, each with its title and first sentence."""
+    if error is not None or app.builder.name != "html":
+        return
+    title, _, rest = (HERE / "index.md").read_text(encoding="utf-8").removeprefix("# ").partition("\n\n")
+    lines = [f"# {title}", "", "> " + rest.partition("\n\n")[0].replace("\n", " "), ""]
+    for caption, pages in _listed(app.env):
+        lines += [f"## {caption}", ""]
+        lines += [f"- [{app.env.titles[page].astext()}]({page}.html){_begin(page)}" for page in pages] + [""]
+    Path(app.outdir, "llms.txt").write_text("\n".join(lines), encoding="utf-8")
+
+
+def _listed(env: Any) -> Iterator[tuple[str, list[str]]]:
+    """Caption and pages of each part of the index."""
+    from sphinx import addnodes
+
+    for tree in env.get_doctree("index").findall(addnodes.toctree):
+        yield tree["caption"], [page for page in tree["includefiles"] if not page.startswith("made/scheme-")]
+
+
+def _begin(page: str) -> str:
+    """The first sentence of a page, in plain text."""
+    for part in (HERE / f"{page}.md").read_text(encoding="utf-8").split("\n\n"):
+        if re.match(r"(?!```)[A-Z`*\[]", part):
+            plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", part.replace("\n", " "))
+            return ": " + re.split(r"(?<=[a-z`)][.?]) ", plain, maxsplit=1)[0]
+    return ""
+
+
 # --- schemes --------------------------------------------------------------------------------------------------------
 
 def _scheme(name: str, figures: Sequence[str]) -> str:

@@ -68,6 +68,11 @@ def test_the_site_is_built_without_a_warning_and_is_whole(tmp_path: Path) -> Non
     assert pages > {f"made/scheme-{name}.html" for name in schemes.known()}
     assert pages > {path.relative_to(ROOT / "docs").with_suffix(".html").as_posix()
                     for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts}
+    listed = (html / "llms.txt").read_text(encoding="utf-8")
+    assert listed.startswith("# emul\n\n> `emul` runs federated-learning schemes")
+    assert {f"{page}.html" for page in ("tour", "schemes/secure_aggregation", "made/keys", "citing")} <= set(
+        re.findall(r"\]\(([\w/-]+\.html)\)", listed)) <= pages
+    assert all(line.endswith((".", "?", ":", ")")) for line in listed.splitlines() if line.startswith("- "))
     dead = [f"{page}: {link}" for page in pages for link in _local(html / page) if not (html / page).parent.joinpath(
         link).exists()]
     assert dead == []

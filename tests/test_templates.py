@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
+import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -170,3 +173,17 @@ def test_who_serves_is_named_or_is_the_nearest_to_all_and_talks_only_to_whom_it_
     assert {role: [network.names[v] for v in vertices] for role, vertices in network.roles.items()} == roles
     assert network.parameters(0, 1).latency_ns == 5_000
     assert [name for name, _ in plan.schemes] == [scheme]
+
+
+@pytest.mark.slow
+def test_the_commands_for_assistants_run_in_their_order(folder: Path) -> None:
+    """Those that AGENTS.md shows, and it is short."""
+    page = (Path(__file__).resolve().parents[1] / "AGENTS.md").read_text(encoding="utf-8")
+    assert len(page.split()) < 300
+    shown = re.findall(r"^\$ (.*)$", page, re.MULTILINE)
+    assert [line.split()[1] for line in shown] == ["new-scheme", "check", "run", "compare", "sweep", "-m"]
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    for line in shown:
+        done = subprocess.run(line, shell=True, cwd=folder, env={**os.environ, "PATH": path}, text=True,
+                              capture_output=True, check=False, timeout=250)
+        assert done.returncode == 0, (line, done.stdout, done.stderr)
