@@ -29,9 +29,10 @@ Plugins = Annotated[list[str] | None, typer.Option("--plugin", metavar="MODULE",
                                                    help="module with a scheme of your own; may be repeated")]
 WorkerCount = Annotated[int | None, typer.Option(
     min=0, help="worker processes; 0: none, everything in this process [default: one a core]")]
-OnCluster = Annotated[str | None, typer.Option("--on", metavar="ray:auto|ray://HOST:PORT", help=(
-    "workers on the machines of a Ray cluster (needs emul[ray]): the one that runs here, or by its client's address; "
-    "?cpus=N&gpus=N after it says what each worker is given [default: 1 and 0]"))]
+OnCluster = Annotated[str | None, typer.Option("--on", metavar="slurm|ray:auto|ray://HOST:PORT", help=(
+    "workers in the allocation of Slurm that this is in, or on the machines of a Ray cluster (needs emul[ray]): the "
+    "one that runs here, or by its client's address; ?cpus=N&gpus=N after it says what each worker is given [default: "
+    "1 and 0]"))]
 Json = Annotated[bool, typer.Option("--json", help="the result as JSON on stdout, in place of text")]
 
 

@@ -15,7 +15,8 @@ from emul.engine.session import Companion, Result, Session, Watch
 from emul.engine.wiring import Wiring, wire
 from emul.learning import gpus
 from emul.scenario import Scenario, chosen
-from emul.workers.cluster import Cluster
+from emul.workers.cluster import SLURM, Cluster
+from emul.workers.launcher import Launcher
 from emul.workers.pool import Workers
 from emul.workers.twin import Twin
 
@@ -103,9 +104,18 @@ def pool_of(workers: int | Cluster | Workers | Twin, timeout_s: float = 30.0) ->
         with Workers(workers, timeout_s) as pool:
             yield pool
     elif isinstance(workers, Cluster):
-        from emul.workers.actors import Actors
-
-        with Workers(workers.workers, timeout_s, Actors(workers)) as pool:
+        with Workers(workers.workers, timeout_s, _launcher(workers)) as pool:
             yield pool
     else:
         yield workers
+
+
+def _launcher(cluster: Cluster) -> Launcher:
+    """Of workers on other machines; nothing of the others is imported."""
+    if cluster.address == SLURM:
+        from emul.workers.steps import Steps
+
+        return Steps(cluster)
+    from emul.workers.actors import Actors
+
+    return Actors(cluster)

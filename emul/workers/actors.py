@@ -5,43 +5,31 @@
 
 Ray places the actors and gives each its CPUs and GPUs, carries the pool's keys to them, and notices when one or its
 machine is lost. An actor starts the worker that every pool has (`emul.workers.hosting`); events and payloads do not go
-through Ray. Files that a run needs are shipped where they do not lie already: sources of plug-ins, the data set (once a
-machine), the files that a resumed run had kept. Files of a worker that does not see the run's directory come back.
+through Ray.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
-import logging
 import os
-import secrets
-import socket
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from emul.base.errors import RunError
 from emul.base.extras import MissingExtra
-from emul.workers import shipping
 from emul.workers.cluster import Cluster
+from emul.workers.hosted import Hosted, require_alike, require_meeting
 from emul.workers.joining import CUT_OFF, NoCluster, join, outside
-from emul.workers.launcher import unreached
-from emul.workers.setup import Setup
+from emul.workers.launcher import address_towards
 from emul.workers.transport import Tcp, WorkerSettings
-
-_log = logging.getLogger(__name__)
 
 _PLACED_S = 120                     # for the cluster to find room for all workers
 _AGAIN_S = 1                        # until an actor is asked again that Ray did not reach,
 _UNREACHED = 10                     # and how often, before it counts as lost
 _PARTED_S = 60                      # for the cluster to let go of a pool
 _ANSWER_S = 300                     # for an actor to do what is small, on a machine that is busy
-_BEFORE = ("trainings/**/*", "volatile-*")      # files that a resumed run had kept, in its directory
 
 
 class Remote:
@@ -104,7 +92,7 @@ class Remote:
             os.close(self._ended)
 
 
-class Actors:
+class Actors(Hosted[Remote]):
     """The launcher of workers on a cluster. Raises MissingExtra, NoCluster."""
 
     # An actor starts a worker and is none itself: in the actor every event would be a task of Ray, a hundred times as
@@ -112,13 +100,9 @@ class Actors:
     # two stores, by pickle (`test_a_scheme_has_the_digests_that_it_has_here`).
 
     def __init__(self, cluster: Cluster):
-        self._cluster = cluster
+        super().__init__(cluster)
         self._ours = False                  # the connection to the cluster
         self._group: Any = None
-        self._workers: list[Remote] = []
-        self._plugins = ""                  # key of those that were shipped last
-        self._away: dict[int, tuple[str, Path]] = {}        # worker -> its own folder of the run, the run's directory
-        self._runs = itertools.count(1)
 
     # --- life -----------------------------------------------------------------------------------------------------
 
@@ -151,7 +135,7 @@ class Actors:
         actors = [host.options(scheduling_strategy=PlacementGroupSchedulingStrategy(
             self._group, placement_group_bundle_index=index), **asked).remote() for index in range(len(every))]
         about = ray.get([actor.about.remote() for actor in actors])
-        _require_alike(about)
+        require_alike(about)
         _require_meeting(actors, [address for address, *_ in about], every[0].control)
         pids = ray.get([actor.start.remote(told.text()) for actor, told in zip(actors, every, strict=True)])
         self._workers = [Remote(actor, address, pid)
@@ -196,83 +180,9 @@ class Actors:
             self._ours = False
             ray.shutdown()
 
-    # --- what a run needs, and leaves ------------------------------------------------------------------------------
+    # --- what is asked of the hosts ----------------------------------------------------------------------------------
 
-    def prepare(self, setups: Sequence[Setup]) -> Sequence[Setup]:
-        """Ship what is not there: see the module. Raises RunError for GPUs that were not asked for."""
-        if setups[0].device != "cpu" and not self._cluster.gpus:
-            raise RunError(f"compute.device is {setups[0].device}, but no worker has a GPU: "
-                           '--on "ray:auto?gpus=1" gives each one')
-        self._ship_plugins(setups[0].plugins)
-        prepared = list(self._with_data(setups))
-        if setups[0].directory:
-            prepared = list(self._with_directory(prepared))
-        # Ray shows a worker its own GPUs alone
-        sharing = max(1, int(1 / self._cluster.gpus)) if self._cluster.gpus else 1
-        return [setup if setup.device == "cpu" else msgspec.structs.replace(setup, device="cuda:0", sharing=sharing,
-                                                                                    visible=None)
-                for setup in prepared]
-
-    def _ship_plugins(self, modules: Sequence[str]) -> None:
-        files = shipping.plugin_files(modules)
-        if files and shipping.key_of(files) != self._plugins:
-            self._plugins = shipping.key_of(files)
-            self._all("install", files)
-
-    def _with_data(self, setups: Sequence[Setup]) -> Iterator[Setup]:
-        """Ship the files of the data set to each machine that does not have its folder, once a machine."""
-        directory = (setups[0].task or {}).get("data", {}).get("directory")
-        if not directory:
-            yield from setups
-            return
-        here, files, places = shipping.sizes(directory), None, dict[str, str]()
-        there = self._all("sizes", str(directory))
-        for setup, worker, found in zip(setups, self._workers, there, strict=True):
-            if found == here:
-                yield setup
-                continue
-            if worker.address not in places:
-                files = files or shipping.packed(directory)
-                places[worker.address] = _kept(worker, files)
-            assert setup.task is not None
-            data = {**setup.task["data"], "directory": places[worker.address]}
-            yield msgspec.structs.replace(setup, task={**setup.task, "data": data})
-
-    def _with_directory(self, setups: Sequence[Setup]) -> Iterator[Setup]:
-        """Workers that do not see the run's directory have one of their own, with what the run had kept before."""
-        home, name = Path(setups[0].directory), f"run-{next(self._runs)}"
-        mark = home / f".place-{secrets.token_hex(8)}"
-        mark.touch()
-        try:
-            seen = self._all("sizes", str(mark))
-        finally:
-            mark.unlink()
-        self._away = {}
-        for index, (setup, worker, found) in enumerate(zip(setups, self._workers, seen, strict=True)):
-            if found is not None:
-                yield setup
-                continue
-            folder = _answer(worker, "lay", {}, name)
-            before = _answer(worker, "lay", shipping.packed(home, _BEFORE), f"before-{name}")
-            self._away[index] = name, home
-            own = msgspec.structs.replace(setup, directory=folder, recalled=before if setup.recalled else "")
-            if setup.store:
-                known = [f"{before}/trainings", *(_answer(worker, "lay", shipping.packed(path), f"store-{n}")
-                                                  for n, path in enumerate([setup.store, *setup.stored])
-                                                  if not Path(path).is_relative_to(home))]
-                own = msgspec.structs.replace(own, store=f"{folder}/trainings", stored=known)
-            yield own
-
-    def collect(self) -> None:
-        """Fetch the files that workers have left in folders of their own into the run's directory, as far as they
-        live."""
-        away, self._away = self._away, {}
-        for index, (name, home) in away.items() if _reached(self._workers) else ():
-            with _lost_ones_passed_over():
-                shipping.unpacked(_answer(self._workers[index], "left", name), home)
-
-    def _all(self, method: str, *given: object) -> list[object]:
-        """The answer of every actor. Raises RunError if one is lost."""
+    def _all(self, method: str, *given: object) -> list[Any]:
         import ray
 
         shared = [ray.put(one) if isinstance(one, dict) else one for one in given]
@@ -282,17 +192,16 @@ class Actors:
         except (ray.exceptions.RayError, ConnectionError) as e:
             raise RunError(f"a worker's actor cannot {method}: {e}") from None
 
+    def _answer(self, worker: Remote, method: str, *given: object) -> Any:
+        import ray
 
-def _answer(worker: Remote, method: str, *given: object) -> Any:
-    import ray
+        try:
+            return ray.get(getattr(worker.actor, method).remote(*given), timeout=_ANSWER_S)
+        except (ray.exceptions.RayError, ConnectionError) as e:
+            raise RunError(f"a worker's actor cannot {method}: {e}") from None
 
-    return ray.get(getattr(worker.actor, method).remote(*given), timeout=_ANSWER_S)
-
-
-def _kept(worker: Remote, files: shipping.Files) -> str:
-    """The folder with these files on a worker's machine, which has them from an earlier run or is sent them."""
-    key = shipping.key_of(files)
-    return _answer(worker, "kept", key) or _answer(worker, "keep", key, files)
+    def _reach(self) -> bool:
+        return _reached(self._workers)
 
 
 def _reached(workers: Sequence[Remote]) -> bool:
@@ -309,36 +218,13 @@ def _own_address() -> str:
     if not outside():
         return ray.util.get_node_ip_address()
     machine = next(str(node["NodeManagerAddress"]) for node in ray.nodes() if node["Alive"])
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:         # nothing is sent: whence one would send
-        probe.connect((machine, 9))
-        return str(probe.getsockname()[0])
+    return address_towards(machine)
 
 
 def _require_meeting(actors: Sequence[Any], addresses: Sequence[str], control: str) -> None:
-    """Raises NoCluster where a machine and this process do not reach each other, as behind NAT or a firewall: they
-    would wait for ever."""
     import ray
 
-    met = ray.get([actor.meet.remote(control) for actor in actors])
-    for address, (wrong, port) in zip(addresses, met, strict=True):
-        if wrong:
-            raise NoCluster(f"the machine {address} of the cluster does not reach this process at {control}: {wrong}; "
-                            "workers speak to it straight, so run this on a machine that they reach")
-        if wrong := unreached(address, port):
-            raise NoCluster(f"this process does not reach the machine {address} of the cluster: {wrong}; it speaks to "
-                            "workers straight, on ports that the system picks, so run this where it reaches them")
-
-
-def _require_alike(about: Sequence[tuple[str, str, str]]) -> None:
-    """Raises RunError where versions differ, and warns where processors do."""
-    versions = {said: address for address, said, _ in about}
-    if len(versions) > 1:
-        told = "; ".join(f"{address}: {said}" for said, address in versions.items())
-        raise RunError(f"the machines of the cluster differ: {told}")
-    chips = {chip: address for address, _, chip in about}
-    if len(chips) > 1:
-        told = "; ".join(f"{address}: {chip}" for chip, address in chips.items())
-        _log.warning("processors differ, and with them the last bits of models: %s", told)
+    require_meeting(addresses, ray.get([actor.meet.remote(control) for actor in actors]), control)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""The address of workers that are not on this machine: `ray:auto`, `ray://host:10001?cpus=2&gpus=0.5`."""
+"""The place of workers that are not on this machine: `ray:auto`, `ray://host:10001?cpus=2&gpus=0.5`, `slurm?gpus=1`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from urllib.parse import parse_qsl, urlsplit
 
 from emul.base.errors import Problem, ScenarioError
 
-_EXPECTED = "expected ray:auto or ray://HOST:PORT, with ?cpus=N&gpus=N for what each worker is given"
+_EXPECTED = "expected slurm, ray:auto or ray://HOST:PORT, with ?cpus=N&gpus=N for what each worker is given"
+SLURM = "slurm"
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """So many workers on a Ray cluster. address: as Ray is told; cpus, gpus: of each worker, a GPU may be shared."""
+    """So many workers on a Ray cluster, or in an allocation of Slurm. address: as Ray is told, or `SLURM`; cpus, gpus:
+    of each worker; with Ray a GPU may be shared."""
 
     workers: int
     address: str = "auto"
@@ -23,6 +25,11 @@ class Cluster:
     def client(self) -> bool:
         """True if this process speaks to the cluster from outside."""
         return self.address.startswith("ray://")
+
+    @property
+    def name(self) -> str:
+        """As `--on` names it, without what each worker is given."""
+        return f"ray:{self.address}" if self.address == "auto" else self.address
 
 
 def cluster(text: str, workers: int | None) -> Cluster:
@@ -35,7 +42,8 @@ def cluster(text: str, workers: int | None) -> Cluster:
     asked = dict(parse_qsl(parts.query, keep_blank_values=True))
     auto = parts.scheme == "ray" and not parts.netloc and parts.path == "auto"
     client = parts.scheme == "ray" and parts.netloc and ":" in parts.netloc and not parts.path
-    if not (auto or client) or not asked.keys() <= {"cpus", "gpus"}:
+    slurm = parts.path == SLURM and not parts.scheme and not parts.netloc
+    if not (auto or client or slurm) or not asked.keys() <= {"cpus", "gpus"}:
         raise ScenarioError("command line", [Problem("--on", f'"{text}"', _EXPECTED)])
     if not workers:
         raise ScenarioError("command line", [Problem("--workers", str(workers), (
@@ -46,4 +54,7 @@ def cluster(text: str, workers: int | None) -> Cluster:
         raise ScenarioError("command line", [Problem("--on", f'"{text}"', _EXPECTED)]) from None
     if not (0 <= cpus < 1e6 and 0 <= gpus < 1e6):
         raise ScenarioError("command line", [Problem("--on", f'"{text}"', "expected numbers of 0 or more")])
-    return Cluster(workers, "auto" if auto else f"ray://{parts.netloc}", cpus, gpus)
+    if slurm and not (cpus >= 1 and cpus.is_integer() and gpus.is_integer()):
+        raise ScenarioError("command line", [Problem("--on", f'"{text}"', (
+            "expected whole CPUs, at least one, and whole GPUs"))])
+    return Cluster(workers, "auto" if auto else SLURM if slurm else f"ray://{parts.netloc}", cpus, gpus)

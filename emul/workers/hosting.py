@@ -1,4 +1,4 @@
-"""The actor of a Ray cluster that serves the one worker which it starts on its machine. Text and bytes cross alone."""
+"""The host of one worker on another machine, an actor of Ray or a step of Slurm. Text and bytes cross alone."""
 
 from __future__ import annotations
 
@@ -26,10 +26,9 @@ from emul.workers.transport import WorkerSettings
 class ProcessHost:
     """Starts a worker's process, so that it has an interpreter of its own as everywhere, and ends with it."""
 
-    def __init__(self) -> None:
-        import ray
-
-        self._address: str = ray.util.get_node_ip_address()         # as the cluster knows this machine
+    def __init__(self, address: str = "") -> None:
+        """address: that of this machine at which the others reach it; "": that by which Ray knows it."""
+        self._address = address or _address_of_ray()
         self._home = Path(tempfile.mkdtemp(prefix="emul-"))
         self._open: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -111,6 +110,12 @@ class ProcessHost:
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
         shutil.rmtree(self._home, ignore_errors=True)
+
+
+def _address_of_ray() -> str:
+    import ray
+
+    return str(ray.util.get_node_ip_address())
 
 
 def _shipped(key: str) -> Path:

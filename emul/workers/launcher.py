@@ -29,6 +29,13 @@ def unreached(host: str, port: int) -> str:
     return ""
 
 
+def address_towards(machine: str) -> str:
+    """The address of this process from which it would send to that machine, and at which it is reached from there."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:         # nothing is sent
+        probe.connect((machine, 9))
+        return str(probe.getsockname()[0])
+
+
 class Started(Protocol):
     """A worker that was started. sentinel: a descriptor that can be read once it has ended."""
 

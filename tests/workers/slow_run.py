@@ -20,6 +20,7 @@ from emul.scenario import Scenario, loads
 from emul.workers.actors import Actors
 from emul.workers.cluster import Cluster
 from emul.workers.pool import Workers
+from emul.workers.steps import Steps
 
 SLOW = """
 emul: 1
@@ -57,12 +58,12 @@ def once_begun(journal: Path, do: Any) -> threading.Thread:
     return thread
 
 
-def starts() -> tuple[list[Any], Any]:
-    """(the workers of the first pool that it starts, a replacement of `Actors.start`)."""
+def starts(kind: type[Actors] | type[Steps] = Actors) -> tuple[list[Any], Any]:
+    """(the workers of the first pool that it starts, a replacement of the launcher's `start`)."""
     started: list[Any] = []
-    start = Actors.start
+    start = kind.start
 
-    def noting(launcher: Actors, every: Any) -> Any:
+    def noting(launcher: Any, every: Any) -> Any:
         now = start(launcher, every)
         started.extend(() if started else now)
         return now
@@ -70,14 +71,14 @@ def starts() -> tuple[list[Any], Any]:
 
 
 def dies_and_is_gone_on_with(out: Path, workers: Cluster, again: Cluster, lose_node: Callable[[], None] | None = None,
-                             ) -> None:
+                             kind: type[Actors] | type[Steps] = Actors) -> None:
     """A worker is killed while a run lasts, or `lose_node` called: the run ends and says so, and `resume` comes to the
     digest that it has here."""
     expected = slow(out / "here", 0).summary
     assert expected is not None
     with pytest.MonkeyPatch.context() as patch:
-        started, noting = starts()
-        patch.setattr(Actors, "start", noting)
+        started, noting = starts(kind)
+        patch.setattr(kind, "start", noting)
         thread = once_begun(out / "there" / "slow-echo_scheme-1" / "journal",
                             lose_node or (lambda: os.kill(started[1].pid, signal.SIGKILL)))
         there = slow(out / "there", workers)
@@ -94,7 +95,7 @@ def dies_and_is_gone_on_with(out: Path, workers: Cluster, again: Cluster, lose_n
     assert found.summary["digest"] == expected["digest"]
 
 
-def left_behind(out: Path, launcher: Actors | None = None) -> dict[str, bytes]:
+def left_behind(out: Path, launcher: Actors | Steps | None = None) -> dict[str, bytes]:
     """Models and arrays in the directory of a run whose workers are started so; None: in this process."""
     scenario = loads(SLOW.replace("echo_scheme, busy: 100 ms, length: 650", "keeping_scheme").replace("20}", "3}"),
                      plugins=["keeping_scheme"])
@@ -109,9 +110,17 @@ def left_behind(out: Path, launcher: Actors | None = None) -> dict[str, bytes]:
     return {str(path.relative_to(run.directory)): path.read_bytes() for paths in left.values() for path in paths}
 
 
-class Apart(Actors):
+class _Apart:
     """As if the second and third worker's machines had none of this one's files."""
 
     def _all(self, method: str, *given: Any) -> list[Any]:
-        answers = super()._all(method, *given)
+        answers = super()._all(method, *given)          # type: ignore[misc]
         return [answers[0], None, None] if method == "sizes" else answers
+
+
+class Apart(_Apart, Actors):
+    """On Ray."""
+
+
+class ApartInSlurm(_Apart, Steps):
+    """In Slurm."""

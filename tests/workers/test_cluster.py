@@ -18,6 +18,7 @@ from emul.workers import shipping
 from emul.workers.actors import Actors, Remote, _require_meeting
 from emul.workers.cluster import Cluster, cluster
 from emul.workers.joining import CUT_OFF, NoCluster
+from emul.workers.steps import Steps, places
 from emul.workers.transport import Tcp, WorkerSettings
 
 
@@ -26,6 +27,8 @@ from emul.workers.transport import Tcp, WorkerSettings
     ("ray:auto?gpus=0.25", Cluster(8, gpus=0.25)),
     ("ray://head:10001", Cluster(8, "ray://head:10001")),
     ("ray://head:10001?cpus=2&gpus=1", Cluster(8, "ray://head:10001", 2.0, 1.0)),
+    ("slurm", Cluster(8, "slurm")),
+    ("slurm?cpus=2&gpus=1", Cluster(8, "slurm", 2.0, 1.0)),
 ])
 def test_places_of_a_cluster_are_read(text: str, meant: Cluster) -> None:
     assert cluster(text, 8) == meant
@@ -33,7 +36,8 @@ def test_places_of_a_cluster_are_read(text: str, meant: Cluster) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "ray", "auto", "ray:head", "ray://head", "ray://head:1/x", "dask:auto",
-                                  "ray:auto?gpu=1", "ray:auto?gpus=two", "ray:auto?cpus=-1", "ray:auto?cpus=nan"])
+                                  "ray:auto?gpu=1", "ray:auto?gpus=two", "ray:auto?cpus=-1", "ray:auto?cpus=nan",
+                                  "slurm:auto", "slurm?gpus=0.5", "slurm?cpus=0", "slurm://head:1"])
 def test_what_is_no_cluster_is_refused(text: str) -> None:
     with pytest.raises(ScenarioError, match=r"^command line: 1 error\n +--on "):
         cluster(text, 8)
@@ -50,6 +54,25 @@ def test_without_ray_its_workers_say_what_to_install(monkeypatch: pytest.MonkeyP
     said = r"^--on ray:... needs Ray, which is not installed: pip install 'emul\[ray\]'$"
     with pytest.raises(MissingExtra, match=said):
         Actors(Cluster(1)).transport()
+
+
+def test_slurm_is_for_a_process_in_an_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    with pytest.raises(NoCluster, match=r"^--on slurm is for a process in an allocation: expected \$SLURM_JOB_ID, as"):
+        Steps(Cluster(1, "slurm")).transport()
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(NoCluster, match=r"^scontrol show hostnames n\[1-2\]: .*No such file"):
+        Steps(Cluster(1, "slurm")).transport()
+
+
+def test_workers_of_a_job_go_to_its_nodes_in_turn() -> None:
+    job = {"SLURM_JOB_CPUS_PER_NODE": "4(x2),2"}
+    assert places(["a", "b", "c"], job, 5, 1) == ["a", "b", "c", "a", "b"]
+    assert places(["a", "b", "c"], job, 5, 2) == ["a", "b", "c", "a", "b"]
+    with pytest.raises(NoCluster, match=r"^no room for 3 workers of 4 CPUs: the job of Slurm has room for 2 on 3"):
+        places(["a", "b", "c"], job, 3, 4)
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
