@@ -182,7 +182,7 @@ class Actors(Hosted[Remote]):
 
     # --- what is asked of the hosts ----------------------------------------------------------------------------------
 
-    def _all(self, method: str, *given: object) -> list[Any]:
+    def _all(self, method: str, *given: object) -> list[object]:
         import ray
 
         shared = [ray.put(one) if isinstance(one, dict) else one for one in given]
@@ -192,7 +192,7 @@ class Actors(Hosted[Remote]):
         except (ray.exceptions.RayError, ConnectionError) as e:
             raise RunError(f"a worker's actor cannot {method}: {e}") from None
 
-    def _answer(self, worker: Remote, method: str, *given: object) -> Any:
+    def _answer(self, worker: Remote, method: str, *given: object) -> object:
         import ray
 
         try:

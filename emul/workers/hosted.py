@@ -13,7 +13,7 @@ import logging
 import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -48,11 +48,11 @@ class Hosted(Generic[W]):
         self._away: dict[int, tuple[str, Path]] = {}        # worker -> its own folder of the run, the run's directory
         self._runs = itertools.count(1)
 
-    def _all(self, method: str, *given: object) -> list[Any]:
+    def _all(self, method: str, *given: object) -> list[object]:
         """The answer of every host. Raises RunError if one is lost."""
         raise NotImplementedError
 
-    def _answer(self, worker: W, method: str, *given: object) -> Any:
+    def _answer(self, worker: W, method: str, *given: object) -> object:
         """The answer of one host. Raises RunError if it is lost."""
         raise NotImplementedError
 
@@ -90,7 +90,7 @@ class Hosted(Generic[W]):
         here, files, places = shipping.sizes(directory), None, dict[str, str]()
         there = self._all("sizes", str(directory))
         for setup, worker, found in zip(setups, self._workers, there, strict=True):
-            if found is not None and [tuple(one) for one in found] == here:
+            if msgspec.convert(found, list[tuple[str, int]] | None) == here:
                 yield setup
                 continue
             if worker.address not in places:
@@ -131,7 +131,8 @@ class Hosted(Generic[W]):
         away, self._away = self._away, {}
         for index, (name, home) in away.items() if self._reach() else ():
             with contextlib.suppress(RunError):      # one that has ended answers nothing, and need not
-                shipping.unpacked(self._answer(self._workers[index], "left", name), home)
+                left = self._answer(self._workers[index], "left", name)
+                shipping.unpacked(msgspec.convert(left, shipping.Files), home)
 
     def _kept(self, worker: W, files: shipping.Files) -> str:
         """The folder with these files on a worker's machine, which has them from an earlier run or is sent them."""

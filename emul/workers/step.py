@@ -20,7 +20,7 @@ def main(control: str) -> None:
     lock = threading.Lock()
     try:
         while True:
-            number, method, given = receive(sys.stdin.buffer)
+            number, method, given = receive(sys.stdin.buffer, tuple[int, str, list[object]])
             threading.Thread(target=_answer, args=(answers, lock, host, number, method, given), daemon=True).start()
     except EOFError:
         pass

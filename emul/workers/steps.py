@@ -20,7 +20,7 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from typing import IO, Any
+from typing import IO, TypeVar
 
 import msgspec
 
@@ -33,10 +33,11 @@ from emul.workers.transport import Tcp, WorkerSettings
 _PLACED_S = 120                     # for Slurm to begin a step
 _ANSWER_S = 300                     # for a host to do what is small, on a machine that is busy
 _END_S = 5
+T = TypeVar("T")
 _LENGTH = struct.Struct(">Q")       # before each frame
 
 
-class Step:
+class SlurmStep:
     """A host in a step of its own, and the worker that it has started."""
 
     def __init__(self, command: Sequence[str]):
@@ -44,7 +45,7 @@ class Step:
         self._srun = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
         assert self._srun.stdin is not None
         self._to: IO[bytes] = self._srun.stdin
-        self._asked: dict[int, Future[Any]] = {}
+        self._asked: dict[int, Future[object]] = {}
         self._numbers = itertools.count()
         self._lock = threading.Lock()       # of what is asked
         self._over = threading.Event()
@@ -54,9 +55,9 @@ class Step:
         self.address, self.pid = "", 0
         threading.Thread(target=self._read, daemon=True).start()
 
-    def ask(self, method: str, *given: object) -> Future[Any]:
+    def ask(self, method: str, *given: object) -> Future[object]:
         """The host's answer, once it comes. It fails with RunError."""
-        answer: Future[Any] = Future()
+        answer: Future[object] = Future()
         with self._lock:
             if self._lost:
                 answer.set_exception(RunError(self._lost))
@@ -69,14 +70,14 @@ class Step:
 
     def begin(self, text: str) -> None:
         """Start the worker, and note its end when it comes."""
-        self.pid = _answered(self.ask("start", text))
+        self.pid = msgspec.convert(_answered(self.ask("start", text)), int)
         self.ask("wait").add_done_callback(self._note)
 
     def _read(self) -> None:
         assert self._srun.stdout is not None
         with contextlib.suppress(EOFError, OSError), self._srun.stdout as answers:
             while True:
-                number, value, wrong = receive(answers)
+                number, value, wrong = receive(answers, tuple[int, object, str])
                 answer = self._asked.pop(number)
                 if wrong:
                     answer.set_exception(RunError(wrong))
@@ -89,7 +90,7 @@ class Step:
         for answer in left:
             answer.set_exception(RunError(self._lost))
 
-    def _note(self, code: Future[int]) -> None:
+    def _note(self, code: Future[object]) -> None:
         lost = code.exception()
         self._how = f"ended with exit code {code.result()}" if lost is None else f"is lost: {lost}"
         self._over.set()
@@ -128,7 +129,7 @@ class Step:
             os.close(self._ended)
 
 
-class Steps(Hosted[Step]):
+class Steps(Hosted[SlurmStep]):
     """The launcher of workers in the allocation that this process is in. Raises NoCluster."""
 
     def transport(self) -> Tcp:
@@ -141,17 +142,18 @@ class Steps(Hosted[Step]):
         address = re.search(r"\bNodeAddr=(\S+)", about)
         return Tcp.new(address_towards(address[1] if address else self._nodes[-1]))
 
-    def start(self, every: Sequence[WorkerSettings]) -> list[Step]:
+    def start(self, every: Sequence[WorkerSettings]) -> list[SlurmStep]:
         control = every[0].control
         where = places(self._nodes, os.environ, len(every), int(self._cluster.cpus))
-        self._workers = [Step(self._command(node, control)) for node in where]
+        self._workers = [SlurmStep(self._command(node, control)) for node in where]
         try:
             about = [step.ask("about") for step in self._workers]
-            said = [_answered(one, _PLACED_S) for one in about]
+            said = [msgspec.convert(_answered(one, _PLACED_S), tuple[str, str, str]) for one in about]
             for step, (address, *_) in zip(self._workers, said, strict=True):
                 step.address = address
             require_alike(said)
-            require_meeting([step.address for step in self._workers], self._all("meet", control), control)
+            met = msgspec.convert(self._all("meet", control), list[tuple[str, int]])
+            require_meeting([step.address for step in self._workers], met, control)
             for step, told in zip(self._workers, every, strict=True):
                 step.begin(told.text())
         except RunError as e:
@@ -175,10 +177,10 @@ class Steps(Hosted[Step]):
 
     # --- what is asked of the hosts ----------------------------------------------------------------------------------
 
-    def _all(self, method: str, *given: object) -> list[Any]:
+    def _all(self, method: str, *given: object) -> list[object]:
         return [_answered(one) for one in [step.ask(method, *given) for step in self._workers]]
 
-    def _answer(self, worker: Step, method: str, *given: object) -> Any:
+    def _answer(self, worker: SlurmStep, method: str, *given: object) -> object:
         return _answered(worker.ask(method, *given))
 
     def _reach(self) -> bool:
@@ -201,7 +203,7 @@ def places(nodes: Sequence[str], job: Mapping[str, str], workers: int, cpus: int
     return [node for _, node in sorted(turns, key=lambda one: one[0])[:workers]]
 
 
-def _answered(answer: Future[Any], more_s: float = 0.0) -> Any:
+def _answered(answer: Future[object], more_s: float = 0.0) -> object:
     """The answer of a host. Raises RunError, also if none comes."""
     try:
         return answer.result(_ANSWER_S + more_s)
@@ -210,7 +212,7 @@ def _answered(answer: Future[Any], more_s: float = 0.0) -> Any:
 
 
 def _said(*command: str) -> str:
-    """What a command of Slurm prints. Raises NoCluster."""
+    """The text that a command of Slurm prints. Raises NoCluster."""
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=_ANSWER_S).stdout
     except (OSError, subprocess.SubprocessError) as e:
@@ -227,10 +229,10 @@ def send(to: IO[bytes], message: object) -> None:
     to.flush()
 
 
-def receive(source: IO[bytes]) -> Any:
+def receive(source: IO[bytes], kind: type[T]) -> T:
     """Read one message. Raises EOFError where there is none any more."""
     head = source.read(_LENGTH.size)
     if len(head) < _LENGTH.size:
         raise EOFError
     frame = source.read(_LENGTH.unpack(head)[0])
-    return msgspec.msgpack.decode(frame)
+    return msgspec.msgpack.decode(frame, type=kind)
