@@ -294,6 +294,27 @@ def test_no_table_is_read_from_a_pipe_a_link_out_or_beyond_its_size(tmp_path, mo
     monkeypatch.setattr("emul.base.parquet._CELLS", 1000)
     with pytest.raises(RecordError, match=r": 300000 rows of 1 columns, expected at most \d+ values in a file of this"):
         read_table(tmp_path / "other.parquet")
+    # a megabyte that is the value of every row, in a file of 2 kB: read as it is, it would take 300 GB
+    text = pa.DictionaryArray.from_arrays(pa.array([0] * 300_000, pa.int32()), pa.array(["x" * 2**20]))
+    pq.write_table(pa.table({"text": text}), tmp_path / "text.parquet", compression="zstd", store_schema=False)
+    monkeypatch.setattr("emul.base.parquet._CELLS", 300_000)
+    with pytest.raises(RecordError, match=rf": {300_000 * 2**20} bytes of texts, expected at most \d+ in a file of this"):
+        read_table(tmp_path / "text.parquet")
+
+
+def test_texts_are_read_in_the_form_in_which_they_were_written(tmp_path):
+    table = pa.table({"plain": ["a", None, "b"], "coded": pa.array(["c", "c", None]).dictionary_encode(), "n": [1, 2, 3]})
+    pq.write_table(table, tmp_path / "other.parquet")
+    assert read_table(tmp_path / "other.parquet").equals(table)
+    assert read_table(tmp_path / "other.parquet", ["n", "plain"], where=("plain", ["b"])).to_pydict() == {
+        "n": [3], "plain": ["b"]}
+
+
+def test_a_column_of_lists_is_refused_before_anything_of_it_is_read(tmp_path, monkeypatch):
+    pq.write_table(pa.table({"odd": [[1, 2, 3]]}), tmp_path / "other.parquet")
+    monkeypatch.setattr(pq, "read_table", None)
+    with pytest.raises(RecordError, match=r": column odd: of list<.*>, expected numbers, texts or truth values$"):
+        read_table(tmp_path / "other.parquet")
 
 
 def test_a_table_that_was_changed_since_it_was_sealed_is_not_read(run, caplog):
