@@ -36,7 +36,7 @@ from emul.registry import attacks, schemes
 from emul.scenario import loads
 from emul.store.segments import SUFFIX
 from emul.study import verify
-from emul.study.directory import StudyError
+from emul.study.directory import StudyError, opened
 from emul.testing import drive
 from emul.workers.pool import Workers
 
@@ -179,6 +179,27 @@ def test_nothing_is_written_to_a_run_directory_with_links_or_pipes(tmp_path: Pat
         (run / "models" / "n").symlink_to(tmp_path if kind.startswith("folder") else "/etc/passwd")
     expected = "models/n: is " + ("a pipe" if kind == "pipe" else "a link, to ")
     with pytest.raises(RecordError, match=expected), rundir.RunDirectory(run).claimed():
+        pass
+
+
+@pytest.mark.parametrize("name", [".lock", "cells", "trainings"])
+def test_nothing_is_written_through_the_links_of_a_study(tmp_path: Path, name: str) -> None:
+    home = tmp_path / "home"
+    home.write_text("mine") if name == ".lock" else home.mkdir()
+    study = tmp_path / "study"
+    study.mkdir()
+    (study / "study.json").write_text('{"emul_study": 1, "scenario": "small"}')
+    (study / name).symlink_to(home)
+    with pytest.raises(StudyError, match=rf"{name}: is a link, to .*home: expected files"), opened(study, "small"):
+        pass
+    assert home.read_text() == "mine" if name == ".lock" else not list(home.iterdir())
+
+
+@pytest.mark.timeout(60)
+def test_the_lock_of_a_study_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "cells").mkdir()
+    os.mkfifo(tmp_path / ".lock")
+    with opened(tmp_path, "small"), pytest.raises(StudyError, match="another process works"), opened(tmp_path, "small"):
         pass
 
 

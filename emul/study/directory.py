@@ -22,7 +22,7 @@ from emul.base.parquet import write_parquet
 from emul.base.plain import PlainDict
 from emul.record.journal import RecordError
 from emul.record.load import RunTables, load_run
-from emul.record.rundir import INCOMPLETE, SEAL, SUMMARY, check_seal, read_json, write_json
+from emul.record.rundir import INCOMPLETE, SEAL, SUMMARY, TRAININGS, check_seal, read_json, write_json
 from emul.record.tables import read_table
 from emul.study.cells import Cell
 from emul.study.job import CELLS
@@ -58,8 +58,13 @@ def opened(path: Path, name: str) -> Iterator[None]:
         raise StudyError(f"{path}: holds something else than a study; choose another --out")
     if (path / STUDY).is_file() and (before := read_study(path).get("scenario")) != name:
         raise StudyError(f"{path}: holds a study of {before}, not of {name}; choose another --out")
+    # what stands beside them is replaced and never written through; cells may be links, of `emul compare`
+    for name in (_LOCK, CELLS, TRAININGS):
+        if (path / name).is_symlink():
+            raise StudyError(f"{path / name}: is a link, to {os.readlink(path / name)}: expected files and folders alone "
+                             "in a study that is written to")
     (path / CELLS).mkdir(parents=True, exist_ok=True)
-    with (path / _LOCK).open("w") as lock:
+    with os.fdopen(os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "wb", 0) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
