@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emul.base.files import read_limited, read_text
+from emul.base.files import MOST_BYTES, read_limited, read_text
 from emul.learning.dataset import DataError
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def read_cifar(files: list[Path]) -> Arrays:
 
 def _read_batch(path: Path) -> np.ndarray:
     try:
-        raw = np.fromfile(path, np.uint8)
+        raw = np.frombuffer(read_limited(path), np.uint8)
     except OSError as error:
         raise DataError(f"{path}: expected a readable batch: {error}") from error
     if raw.size == 0 or raw.size % _RECORD:
@@ -97,13 +97,22 @@ def _read_cifar_zip(archive: Path, train_labels: Path, test_labels: Path) -> Arr
                     for label in labels.tolist():
                         member = f"{kind}/{CIFAR_CLASSES[label]}/{seen[label]:04d}.jpg"
                         seen[label] += 1
-                        yield member, lambda member=member: source.read(member)     # type: ignore[misc]
+                        yield member, partial(_unzipped, source, member)
 
                 arrays[f"{kind}_x"] = _decode(archive, images(), len(labels), (3, 32, 32))
                 arrays[f"{kind}_y"] = labels
-    except (OSError, zipfile.BadZipFile, KeyError) as error:
+    except DataError:
+        raise
+    except Exception as error:          # zipfile and zlib let out what a garbled archive makes of them
         raise DataError(f"{archive}: expected a zip of the images of CIFAR-10: {error}") from error
     return arrays
+
+
+def _unzipped(archive: zipfile.ZipFile, member: str) -> bytes:
+    """A file of an archive. Raises ValueError for one that is larger than any image: 10 MB of zeros make 10 GB."""
+    if (size := archive.getinfo(member).file_size) > MOST_BYTES:
+        raise ValueError(f"{member} has {size:,} bytes")
+    return archive.read(member)
 
 
 def _read_labels(path: Path) -> np.ndarray:

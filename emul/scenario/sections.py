@@ -166,13 +166,16 @@ Bandwidth = Annotated[int | str, PlainValidator(bandwidth, json_schema_input_typ
 Weights = Mapping[str, float]
 
 
+_LARGEST_WEIGHT = 1e300                     # their sum is a number
+
+
 def _weights(value: Any) -> dict[str, float]:
     """Of devices or of classes of links."""
     if isinstance(value, str) and value:
         return {value: 1.0}
     sound = isinstance(value, dict) and value and all(
         isinstance(name, str) and isinstance(weight, (int, float)) and not isinstance(weight, bool)
-        and math.isfinite(weight) and weight >= 0 for name, weight in value.items())
+        and 0 <= weight <= _LARGEST_WEIGHT for name, weight in value.items())
     if not sound or not sum(value.values()) > 0:
         raise ValueError("expected the name of a class, or several by weight, {phone_high: 0.2, phone_low: 0.8}")
     return {name: float(weight) for name, weight in value.items()}

@@ -161,7 +161,7 @@ def test_what_is_wrong_with_a_folder_is_said(tmp_path: Path) -> None:
         data.load({"set": "cinic10", "directory": str(folder)})
 
 
-def test_the_zip_gives_images_in_the_order_of_the_labels(tmp_path: Path) -> None:
+def test_the_zip_gives_images_in_the_order_of_the_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("PIL", reason="needs Pillow")
     labels = {"train": [6, 0, 6, 9], "test": [0, 0]}
     with zipfile.ZipFile(tmp_path / "cifar-10-images.zip", "w") as archive:
@@ -182,8 +182,11 @@ def test_the_zip_gives_images_in_the_order_of_the_labels(tmp_path: Path) -> None
     (tmp_path / "train-labels.txt").write_text("6\nfrog\n")
     with pytest.raises(DataError, match=r"train-labels\.txt: expected one label a line: invalid literal"):
         data.load({"set": "cifar10", "directory": str(tmp_path)})
-    (tmp_path / "cifar-10-images.zip").write_bytes(b"no zip")
     (tmp_path / "train-labels.txt").write_text("6\n")
+    monkeypatch.setattr(images, "MOST_BYTES", 100)
+    with pytest.raises(DataError, match=r"expected a zip of the images of CIFAR-10: train/frog/0000\.jpg has \d+ bytes"):
+        data.load({"set": "cifar10", "directory": str(tmp_path)})
+    (tmp_path / "cifar-10-images.zip").write_bytes(b"no zip")
     with raises(f"{tmp_path / images.CIFAR_ZIP}: expected a zip of the images of CIFAR-10: File is not a zip file"):
         data.load({"set": "cifar10", "directory": str(tmp_path)})
 
