@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ from emul.store.segments import SUFFIX
 from emul.study import verify
 from emul.study.directory import StudyError, opened
 from emul.testing import drive
+from emul.workers import joining
 from emul.workers.pool import Workers
 
 RAN = "open(__file__ + '.ran', 'w').close()\n"          # a module that leaves a mark when it is imported
@@ -124,6 +126,16 @@ def test_files_with_the_names_of_libraries_do_not_run_anywhere(folder: Path) -> 
                               timeout=120, check=False)
         assert done.returncode == 0, done.stderr
     assert not (folder / "ran").exists()
+
+
+def test_ray_does_not_learn_of_the_current_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It puts the folder in which it is begun before Python's library, at each of its workers."""
+    began_in = list[Path]()
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=lambda *_, **__: began_in.append(Path.cwd())))
+    monkeypatch.setenv("RAY_ADDRESS", "local")
+    joining.join(None)
+    assert began_in == [Path("/")]
+    assert Path.cwd() == folder
 
 
 # --- run directories --------------------------------------------------------------------------------------------------

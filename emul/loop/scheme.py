@@ -18,11 +18,11 @@ from collections import deque
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 
-from emul.base.errors import ProtocolFailure, RoleError, TimedOut
+from emul.base.errors import ProtocolFailure, ProtocolViolation, RoleError, TimedOut
 from emul.base.names import listed
 from emul.base.plain import PlainDict
 from emul.loop.caller import NO_MODEL, Caller, Came, LoopAnswer, Mode, Orders, PeerStep, Step, current
@@ -183,7 +183,8 @@ class Host:
         elif step.kind == "next":
             self._answer.came = await self._next(step)
         elif step.kind == "late":
-            self._take(await node.collect(_ALL, timeout_s=0))
+            while await self._comes(0):
+                pass
             self._answer.came, self._came = self._came, []
 
     def _send(self, step: Step) -> None:
@@ -213,6 +214,7 @@ class Host:
         node, came = self._node, list[int]()
 
         def accept(update: Update) -> None:             # in the order of arrival, which `gather` does not tell
+            must_be_asked(update.batch == step.batch)
             came.append(update.sender)
         await node.gather(Update, self._cohort, timeout_s=step.limit, need=step.first or None, accept=accept)
         return [Came(client, node.round, node.now_ns) for client in came]
@@ -222,12 +224,8 @@ class Host:
         node = self._node
         until_ns = node.now_ns + round((step.limit or 0) * 1e9)
         need, came = step.first or len(self._cohort), list[Came]()
-        while len(came) < need:
-            found = await node.collect(1, timeout_s=max(0, until_ns - node.now_ns) / 1e9)
-            if not found:
-                break
-            self._take(found)
-            if cast(Update, found[0]).batch == step.batch:
+        while len(came) < need and (update := await self._comes(until_ns)):
+            if update.batch == step.batch:
                 came.append(self._came.pop())
         return came
 
@@ -235,19 +233,22 @@ class Host:
         """The update that comes next; none, if none comes in time."""
         node = self._node
         until_ns = node.now_ns + round((step.limit or 0) * 1e9)
-        while not self._came:
-            try:
-                update = await node.recv_any(Update, timeout_s=max(0, until_ns - node.now_ns) / 1e9)
-            except TimedOut:
-                return []
-            self._take([update])
-        return [self._came.pop(0)]
+        if not self._came:
+            await self._comes(until_ns)
+        return [self._came.pop(0)] if self._came else []
 
-    def _take(self, messages: Sequence[Message]) -> None:
-        for message in messages:
-            round_ = self._asked.pop((cast(Update, message).batch, message.sender), None)
-            if round_ is not None:
-                self._came.append(Came(message.sender, round_, self._node.now_ns))
+    async def _comes(self, until_ns: int) -> Update | None:
+        """Note the update of an asynchronous loop that comes next; None: none comes until then."""
+        node = self._node
+
+        def asked(update: Update) -> None:
+            must_be_asked((update.batch, update.sender) in self._asked)
+        try:
+            update = await node.recv_any(Update, timeout_s=max(0, until_ns - node.now_ns) / 1e9, accept=asked)
+        except TimedOut:
+            return None
+        self._came.append(Came(update.sender, self._asked.pop((update.batch, update.sender)), node.now_ns))
+        return update
 
 
 def report(node: Node, values: PlainDict, model: np.ndarray = NO_MODEL) -> None:
@@ -261,7 +262,10 @@ def report(node: Node, values: PlainDict, model: np.ndarray = NO_MODEL) -> None:
         node.report(**others)
 
 
-_ALL = 10**9                            # messages, more than any inbox has
+def must_be_asked(holds: bool) -> None:
+    """For `accept`. Raises ProtocolViolation: the loop has not asked for it, or it has come already."""
+    if not holds:
+        raise ProtocolViolation("batch: nothing that the loop has asked for")
 
 
 def unscoped(message: Message) -> Message:
@@ -303,17 +307,20 @@ def must_have_heard(node: Node, before: Sequence[int], heard: Sequence[int], aft
 
 async def client(node: Node, p: Params) -> None:
     known = shared(node.world)
+
+    def asked(model: Model) -> None:
+        must_be_asked((model.batch, node.id) in known.work)
     if p.mode == "synchronous":
         async for round_ in node.rounds(of=node.server):
             with round_:
-                message = await node.recv(Model, node.server)
+                message = await node.recv(Model, node.server, accept=asked)
                 work = known.work.pop((message.batch, node.id))
                 await computed(node, work.label, work.cpu_ns, work.takes_s)
                 node.send(node.server, Update(*work.up.fields(), message.batch))
     else:
         async for round_ in node.rounds():
             with round_:
-                message = await node.recv_any(Model)
+                message = await node.recv_any(Model, accept=asked)
                 work = known.work.pop((message.batch, node.id))
                 await computed(node, work.label, work.cpu_ns, work.takes_s)
                 node.send(node.server, unscoped(Update(*work.up.fields(), message.batch)))

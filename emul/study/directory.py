@@ -61,8 +61,8 @@ def opened(path: Path, name: str) -> Iterator[None]:
     # what stands beside them is replaced and never written through; cells may be links, of `emul compare`
     for name in (_LOCK, CELLS, TRAININGS):
         if (path / name).is_symlink():
-            raise StudyError(f"{path / name}: is a link, to {os.readlink(path / name)}: expected files and folders alone "
-                             "in a study that is written to")
+            raise StudyError(f"{path / name}: is a link, to {os.readlink(path / name)}: expected files and folders "
+                             "alone in a study that is written to")
     (path / CELLS).mkdir(parents=True, exist_ok=True)
     with os.fdopen(os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "wb", 0) as lock:
         try:

@@ -203,8 +203,9 @@ def on_ray(tasks: Sequence[CellJob], tell: Tell) -> None:
         join(None)
     try:
         place: Any = ray.remote(max_retries=0)(run_text)
-        waiting = {place.options(num_cpus=max(1, task.workers)).remote(msgspec.json.encode(task).decode()): task.key
-                   for task in tasks}
+        paths = [path for path in sys.path if path]         # a plug-in's folder is one of them
+        waiting = {place.options(num_cpus=max(1, task.workers)).remote(msgspec.json.encode(task).decode(), paths):
+                   task.key for task in tasks}
         while waiting:
             for ended in ray.wait(list(waiting))[0]:
                 key = waiting.pop(ended)

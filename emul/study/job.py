@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -138,8 +138,10 @@ def run_cell(task: CellJob, pool: PoolOnDemand, tell: Tell) -> CellEvent:
     return CellEvent(task.key, done=True, error=error, warnings=list(warnings))
 
 
-def run_text(text: str) -> str:
-    """`run_cell` from JSON to JSON, on a pool of its own: for engines that place single calls."""
+def run_text(text: str, paths: Sequence[str]) -> str:
+    """`run_cell` from JSON to JSON, on a pool of its own: for engines that place single calls. paths: folders that are
+    searched for modules, after those that this process searches."""
+    sys.path += [path for path in paths if path not in sys.path]
     task = msgspec.json.decode(text, type=CellJob)
     with PoolOnDemand(task.workers) as pool:
         return msgspec.json.encode(run_cell(task, pool, lambda event: None)).decode()

@@ -9,7 +9,7 @@ import logging
 import os
 import socket
 import sys
-from contextlib import suppress
+from contextlib import chdir, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -88,7 +88,10 @@ def _patiently(address: str) -> None:
 
     for attempt in range(_TRIES):
         try:
-            ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
+            # Ray's workers would search the current folder, in which a stranger's numpy.py may lie, before Python's
+            # library (`test_ray_does_not_learn_of_the_current_folder`).
+            with chdir("/"):
+                ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
             return
         except (ConnectionError, RuntimeError) as e:        # Ray tells its own RuntimeError as a broken connection
             if attempt == _TRIES - 1 or not unserved(e):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 from test_loop_as_fedavg import declared, sizes_of_headers
 
 import emul
+from emul.loop.scheme import Through, unscoped
+from emul.roles import Node
 
 VERSIONS = 12
 
@@ -65,3 +68,32 @@ def test_updates_come_in_the_order_of_the_scheme(scheme: dict[str, Any], number:
     assert [client for client, _ in came] == [client for client, _ in order][:len(came)]
     assert loop.rounds.left_ns.tolist() == run.rounds.left_ns.tolist()
     assert loop.summary["messages_lost"] == run.summary["messages_lost"]
+
+
+@pytest.mark.parametrize("mode", ["synchronous", "asynchronous"])
+@pytest.mark.parametrize("forged", ["another batch", "twice", "another type"])
+def test_messages_that_the_loop_has_not_asked_for_are_counted_and_end_nothing(
+        forged: str, mode: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def spoiled(message: Any) -> list[Any]:
+        if forged == "another batch":
+            other = dataclasses.replace(message, batch=message.batch + 7)
+            return [unscoped(other) if message.unscoped else other]
+        return [message, message] if forged == "twice" else [unscoped(Through()), message]
+    broadcast, send = Node.broadcast, Node.send
+    monkeypatch.setattr(Node, "broadcast", lambda node, to, message: [broadcast(node, to, m) for m in spoiled(message)])
+    monkeypatch.setattr(Node, "send", lambda node, to, message: [send(node, to, m) for m in spoiled(message)])
+    clock = emul.Clock({"emul": 1, "name": "forged", "topology": {"generator": "star", "clients": 2},
+                        "links": [{"match": "*", "latency": "5 ms", "bandwidth": "5 Mbit/s"}],
+                        "compute": {"mode": "zero"}}, mode=mode, seed=1, out=tmp_path)
+    for _ in range(2):
+        with clock.round() as now:
+            for c in clock.clients:
+                now.send(c, 1000, up=500)
+            heard = now.gather(deadline=2.0)
+        assert heard == ([] if forged == "another batch" else clock.clients)
+    if mode == "asynchronous":
+        assert clock.late() == []
+    run = clock.finish()
+    reasons = {one["reason"] for one in run.summary["violations"]}
+    assert reasons == ({"batch: nothing that the loop has asked for"} if forged == "another batch" or (
+        forged, mode) == ("twice", "asynchronous") else set())
