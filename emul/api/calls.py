@@ -116,7 +116,7 @@ def _unreached(plan: Scenario, wiring: engine.Wiring, scheme: str, raw: dict[str
                plugins: Sequence[str]) -> NetworkError | None:
     """The error of a first round in which a message finds no link, where some nodes have none and nobody forwards;
     None: all messages have one."""
-    if wiring.scheme.guided or wiring.network.topology.forward or cut_off(
+    if wiring.scheme.guided or wiring.scheme.names_code or wiring.network.topology.forward or cut_off(
             wiring.network, ((u, v) for u in wiring.plan.vertices for v in wiring.plan.vertices if u < v)) is None:
         return None
     from emul.preview import explain as preview  # here, since most scenarios do without its 45 ms

@@ -23,7 +23,7 @@ from emul import engine
 from emul.base.files import write_atomically
 from emul.engine.costs import Charge, unequal
 from emul.registry import schemes
-from emul.scenario import Scenario
+from emul.scenario import Scenario, label_of
 from emul.study import cells
 
 _CODE = Path(__file__).parents[1]
@@ -36,13 +36,20 @@ def missing(plan: Scenario, plugins: Sequence[str] = ()) -> list[str]:
 
 
 def looked_at(plan: Scenario, plugins: Sequence[str] = ()) -> tuple[list[str], list[str]]:
-    """(entries that nothing prices, warnings of what a profile charges unequally). Raises ScenarioError."""
+    """(entries that nothing prices, warnings of what a profile charges unequally or nobody has looked at). Raises
+    ScenarioError."""
     if plan.compute.mode not in ("profile", "model") and (plan.compute.trace is None or plan.compute.mode != "zero"):
         return [], []
-    found = engine.load_costs(plan).profile
-    asked = [_asked(plan, name, raw, plugins) for name, raw in plan.schemes if not schemes.find(name, plugins).guided]
+    found, asked, unknown = engine.load_costs(plan).profile, list[_Asked](), list[str]()
+    for name, raw in plan.schemes:
+        scheme = schemes.find(name, plugins)
+        if scheme.names_code:           # a stranger's, and `check` is what one does before one trusts it
+            unknown.append(f"{label_of(name, raw)}: its code is not run here, so a run tells whether all that it "
+                           "computes has a price")
+        elif not scheme.guided:
+            asked.append(_asked(plan, name, raw, plugins))
     return ([key for key in dict.fromkeys(key for _, unpriced in asked for key in unpriced)],
-            unequal(found, [charge for charges, _ in asked for charge in charges]))
+            [*unknown, *unequal(found, [charge for charges, _ in asked for charge in charges])])
 
 
 _Asked = tuple[list[Charge], list[str]]

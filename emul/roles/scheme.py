@@ -111,6 +111,9 @@ class Scheme(Generic[P]):
     """True if a program outside of emul decides what its nodes do, by volatile results: a replay takes these from the
     record, and such a run has no workers."""
 
+    names_code: bool = False
+    """True if its parameters name code, which its roles import: `emul check` runs none of them."""
+
     oblivious: bool | Callable[[P], Sequence[str]] = False
     """True if nothing in it is decided by what was learned, so that `training: skip` gives the same run. A function of
     the parameters gives the reasons against it, each as `check` gives one; an empty list: there are none."""

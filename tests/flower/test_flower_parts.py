@@ -24,6 +24,7 @@ import typer
 from flower_app import scenario, write_app
 from packaging.requirements import Requirement
 
+import emul
 from emul.base.errors import EmulError, RoleError
 from emul.cli.flower import flower_scheme, parsed
 from emul.scenario import loads
@@ -212,6 +213,18 @@ def test_a_name_that_no_app_can_have_is_refused_and_imports_nothing(
     with pytest.raises(AppError, match=said):
         find(app, server, "json:a", {})
     assert "antigravity" not in sys.modules
+
+
+def test_check_runs_nothing_of_an_app_also_where_it_looks_for_prices(tmp_path: Path) -> None:
+    app = write_app(tmp_path / "app")
+    for module in ("server_app", "client_app"):
+        (app / "tiny" / f"{module}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n1 / 0\n")
+    (tmp_path / "costs.json").write_text('{"emul_profile": 1, "costs": {"fedavg/client/train": [0.1, 0]}}')
+    (file := tmp_path / "app.yaml").write_text(scenario({"app": str(app)}).replace(
+        "{mode: zero}", "{mode: profile, file: costs.json}"))
+    found = emul.check(file)
+    assert any("flower: its code is not run here" in one for one in found.warnings)
+    assert not (tmp_path / "ran").exists()
 
 
 def test_what_flower_needs_is_what_the_extra_brings() -> None:

@@ -255,5 +255,5 @@ def unsent(p: Params) -> list[str]:
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=messages.MESSAGES, unsent=unsent,
-    timeouts=("timeout_s",),
-    check=check, warn=warn, accuracy=lambda p: "app" if p.evaluate == "app" else "global", example=EXAMPLE)
+    timeouts=("timeout_s",), check=check, warn=warn, names_code=True,
+    accuracy=lambda p: "app" if p.evaluate == "app" else "global", example=EXAMPLE)
