@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from emul.base.tracebacks import shown
 from emul.cli.options import Plugins, ScenarioFile, Seed, SetFiles, Sets, WorkerCount, app, edits
 
 network = typer.Typer(no_args_is_help=True, help="Networks from measurements.")
@@ -73,7 +74,9 @@ def explain(scenario: ScenarioFile,
 
 
 def print_table(title: str, cells: list[list[str]]) -> None:
-    """With rich on a terminal, else in plain columns."""
+    """With rich on a terminal, else in plain columns. Control characters, which a table of a stranger's may have, are
+    printed as escapes."""
+    cells = [list(map(shown, row)) for row in cells]
     if sys.stdout.isatty():
         from rich.console import Console
         from rich.table import Table
