@@ -306,7 +306,7 @@ def test_control_characters_of_a_table_do_not_reach_the_terminal(tmp_path: Path,
                                                                  capsys: pytest.CaptureFixture[str]) -> None:
     (table := tmp_path / "devices.csv").write_text("device,kind,speed,source\nx\x1b[2J,k,1,\x1b]0;t\x07\n")
     assert command("devices", "x*", "--table", str(table)) == 0
-    assert r"x\x1b[2J   speed   1      not said  \x1b]0;t\x07" in capsys.readouterr().out
+    assert r"x\x1b[2J  speed   1      not said  \x1b]0;t\x07" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["header", "summary", "aliases"])

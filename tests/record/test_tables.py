@@ -298,12 +298,13 @@ def test_no_table_is_read_from_a_pipe_a_link_out_or_beyond_its_size(tmp_path, mo
     text = pa.DictionaryArray.from_arrays(pa.array([0] * 300_000, pa.int32()), pa.array(["x" * 2**20]))
     pq.write_table(pa.table({"text": text}), tmp_path / "text.parquet", compression="zstd", store_schema=False)
     monkeypatch.setattr("emul.base.parquet._CELLS", 300_000)
-    with pytest.raises(RecordError, match=rf": {300_000 * 2**20} bytes of texts, expected at most \d+ in a file of this"):
+    with pytest.raises(RecordError, match=rf": {300_000 * 2**20} bytes of texts, expected at most \d+ in a file"):
         read_table(tmp_path / "text.parquet")
 
 
 def test_texts_are_read_in_the_form_in_which_they_were_written(tmp_path):
-    table = pa.table({"plain": ["a", None, "b"], "coded": pa.array(["c", "c", None]).dictionary_encode(), "n": [1, 2, 3]})
+    coded = pa.array(["c", "c", None]).dictionary_encode()
+    table = pa.table({"plain": ["a", None, "b"], "coded": coded, "n": [1, 2, 3]})
     pq.write_table(table, tmp_path / "other.parquet")
     assert read_table(tmp_path / "other.parquet").equals(table)
     assert read_table(tmp_path / "other.parquet", ["n", "plain"], where=("plain", ["b"])).to_pydict() == {
