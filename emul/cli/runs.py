@@ -6,6 +6,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -195,10 +196,12 @@ def profile(scenario: ScenarioFile,
     from emul import scenario as scenarios
     from emul.record.progress import StepProgress
 
-    # the rest of `compute`, such as the device, is measured as it is; a file of costs may be the one to be written
-    measured_here = [f"compute.{key}={value}" for key, value in (
-        ("mode", "measured"), ("file", "null"), ("trace", "null"), ("take", "null"))]
-    plan = scenarios.load(scenario, sets=[*edits(sets, set_file), *measured_here], seed=seed, plugins=plugin or ())
+    # The rest of `compute`, such as the device, is measured as it is; a file of costs may be the one to be written. It is
+    # loaded as one without costs, since `measured` refuses devices without a speed, and a profile asks for no speed.
+    without_costs = [f"compute.{key}={value}" for key, value in (
+        ("mode", "zero"), ("file", "null"), ("trace", "null"), ("take", "null"), ("default", "null"))]
+    plan = scenarios.load(scenario, sets=[*edits(sets, set_file), *without_costs], seed=seed, plugins=plugin or ())
+    plan = replace(plan, compute=replace(plan.compute, mode="measured"))
     with StepProgress() as steps:
         measured = engine.profile(plan, out, plugins=plugin or (), repeat=repeat, tell=steps.tell)
     for key, found in measured.items():
