@@ -574,7 +574,7 @@ class Clock:
         if found is None:
             raise LoopError(f"unknown client {client!r}: expected one of clock.clients"
                             + (nearest(client, self.clients) if isinstance(client, str) else
-                               f", which are names such as {self.clients[0]!r}"))
+                               f", which are names such as {self.clients[0]!r}: clock.clients[0]"))
         return found
 
     def _encoded(self, payload: object, what: str) -> LoopPayload:
