@@ -377,7 +377,7 @@ def test_profile_writes_what_a_scenario_can_use(emul: Shell) -> None:
 
 
 @pytest.mark.parametrize("said", ["mode: profile, file: not-made-yet.json", "mode: zero",
-                                  "mode: profile, file: not-made-yet.json, default: 1 ms", "mode: model, default: zero"])
+                                  "mode: profile, file: not-yet.json, default: 1 ms", "mode: model, default: zero"])
 def test_profile_measures_on_the_device_of_the_scenario(emul: Shell, said: str,
                                                         monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []

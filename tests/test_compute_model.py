@@ -207,24 +207,27 @@ def test_explain_tells_counts_bound_and_seconds_of_each_device(tmp_path: Path) -
     assert priced["train"]["priced_by"] == ["model"]
     assert priced["train"]["seconds"]["max"] == pytest.approx(rows[1]["update_s"], rel=1e-6)
     shown = CliRunner().invoke(app, ["explain", str(path)]).output
-    assert "a step of training by device: each operation the larger of compute and memory" in shown
+    assert "a step of training by device: of each operation compute, memory and its launch add up" in shown
 
 
 # --- consumer devices, by their shares ------------------------------------------------------------------------------
 
-def test_a_population_is_drawn_by_its_shares_and_by_its_seed() -> None:
+@pytest.mark.parametrize(("population", "kind"), [("steam", "gpu"), ("steam-cpu", "cpu")])
+def test_a_population_is_drawn_by_its_shares_and_by_its_seed(population: str, kind: str) -> None:
     from emul.scenario.devices import Devices
 
     names = [f"client{k}" for k in range(2000)]
-    found = [one.name for one in Devices((), population="steam").of(names, 1) if one is not None]
-    shares = Devices((), population="steam").shares()
+    drawn = Devices((), population=population).of(names, 1)
+    assert {one and one.kind for one in drawn} == {kind}
+    found = [one.name for one in drawn if one is not None]
+    shares = Devices((), population=population).shares()
     assert len(found) == 2000
     assert sum(shares.values()) == pytest.approx(100, abs=0.5)
     most = max(shares, key=shares.__getitem__)
     share = shares[most] / 100
     assert abs(found.count(most) / 2000 - share) < 4 * (share * (1 - share) / 2000) ** 0.5
-    assert [one and one.name for one in Devices((), population="steam", seed=1).of(names, 7)] == found
-    assert [one and one.name for one in Devices((), population="steam").of(names, 7)] != found
+    assert [one and one.name for one in Devices((), population=population, seed=1).of(names, 7)] == found
+    assert [one and one.name for one in Devices((), population=population).of(names, 7)] != found
 
 
 def test_a_population_gives_devices_to_the_nodes_that_no_rule_names(tmp_path: Path) -> None:

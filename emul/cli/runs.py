@@ -196,8 +196,8 @@ def profile(scenario: ScenarioFile,
     from emul import scenario as scenarios
     from emul.record.progress import StepProgress
 
-    # The rest of `compute`, such as the device, is measured as it is; a file of costs may be the one to be written. It is
-    # loaded as one without costs, since `measured` refuses devices without a speed, and a profile asks for no speed.
+    # The rest of `compute`, such as the device, is measured as it is; a file of costs may be the one to be written. The
+    # scenario is loaded without costs, since `measured` refuses devices without a speed, and a profile needs no speed.
     without_costs = [f"compute.{key}={value}" for key, value in (
         ("mode", "zero"), ("file", "null"), ("trace", "null"), ("take", "null"), ("default", "null"))]
     plan = scenarios.load(scenario, sets=[*edits(sets, set_file), *without_costs], seed=seed, plugins=plugin or ())

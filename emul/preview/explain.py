@@ -431,7 +431,7 @@ def _training(schemes: Sequence[PlainDict]) -> list[tuple[str, Cells]]:
     told = [(row["scheme"], row["training"]) for row in schemes if row.get("training")]
     if len(told) > 1 and all(rows == told[0][1] for _, rows in told):
         told = [(", ".join(scheme for scheme, _ in told), told[0][1])]
-    title = "a step of training by device: each operation the larger of compute and memory, and its launch"
+    title = "a step of training by device: of each operation compute, memory and its launch add up"
     return [(f"{scheme}, {title}", [
         ["device", "nodes", "batch", "F", "B", "k", "needs", "compute", "memory", "launches", "bound", "a step",
          "energy", "an update"],

@@ -157,8 +157,8 @@ class DeviceRule:
 class Devices:
     """table, links: files; None: those that come along. groups: whose members are drawn, for rules that name them.
 
-    population: "steam": the nodes that no rule gives a device draw one by the shares of the table; seed: of these
-    draws; None: that of the run.
+    population: the nodes that no rule gives a device draw one by the shares of the table: "steam-cpu" those of kind
+    cpu, "steam" the others; seed: of these draws; None: that of the run.
     """
 
     rules: tuple[DeviceRule, ...]
@@ -189,8 +189,10 @@ class Devices:
         return [None if name is None else known[name] for name in drawn]
 
     def shares(self) -> dict[str, float]:
-        """Device -> its share of the population, of those that have one. Raises ScenarioError."""
-        return {name: one.steam_share for name, one in self.devices().items() if one.steam_share}
+        """Device -> its share of the population, of those that are of it. Raises ScenarioError."""
+        cpus = self.population == "steam-cpu"
+        return {name: one.steam_share for name, one in self.devices().items()
+                if one.steam_share and (one.kind == "cpu") == cpus}
 
     def link_classes(self) -> list[LinkClass]:
         """Those that the rules name, in the order of the table. Raises ScenarioError."""
@@ -346,9 +348,9 @@ class DevicesRule(Section):
     table: Text | None = None
     # The same of links, columns `link`, `down_mbps`, `up_mbps`, `rtt_ms`, `loss`; `source` is for people.
     links: Text | None = None
-    # `steam`: each node that no rule gives a device draws one by the shares of the Steam hardware survey
-    # (`steam_share` of the table).
-    population: Annotated[str, one_of("steam", what="population")] | None = None
+    # `steam`, `steam-cpu`: each node that no rule gives a device draws one by the shares of the Steam hardware survey
+    # (`steam_share` of the table), a GPU or a device of kind `cpu`.
+    population: Annotated[str, one_of("steam", "steam-cpu", what="population")] | None = None
     # The seed of the draws of `population`; without it, that of the scenario.
     seed: Annotated[int, whole(0, 2**63 - 1)] | None = None
     # A list of rules, of which later ones win. A node that none matches has no device, no link of its own. It may be

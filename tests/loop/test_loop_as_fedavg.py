@@ -45,6 +45,17 @@ def network(r: random.Random, clients: int, costs: Path) -> dict[str, Any]:
             "stop": {"rounds": ROUNDS}}
 
 
+def with_more(file: dict[str, Any], number: int) -> dict[str, Any]:
+    """Some of the networks with TCP, background traffic, churn, or a group and its device."""
+    more: dict[int, dict[str, Any]] = {
+        16: {"links": [file["links"][0] | {"transport": {"tcp": {}}, "sharing": "connections"}, *file["links"][1:]]},
+        17: {"traffic": [{"link": "client1->server", "rate": "300 kbit/s"}]},
+        18: {"faults": [*file["faults"], {"churn": {"match": "client*", "up": {"exponential": "2 s"},
+                                                    "down": {"exponential": "300 ms"}}}]},
+        19: {"groups": [{"name": "slow", "fraction": 0.5, "speed": 0.5, "link": "lte"}]}}
+    return file | more.get(number, {})
+
+
 def declared(total: int, header: int) -> int:
     """The bytes to declare, so that a message has so many in all. header: of one that declares 1000."""
     for nbytes in range(total - 60, total):
@@ -62,7 +73,7 @@ def test_fedavg_by_the_clock_is_the_scheme(number: int, tmp_path: Path) -> None:
     costs.write_text(json.dumps({"emul_profile": 1, "costs": {
         f"{scheme}/{role}/{label}": cost for scheme in ("fedavg", "loop")
         for role, label, cost in (("client", "train", train), ("server", "aggregate", aggregate))}}))
-    file = network(r, r.randint(4, 6), costs)
+    file = with_more(network(r, r.randint(4, 6), costs), number)
     run, = emul.run(file, workers=0, out=tmp_path, quiet=True)
     sent = run.messages
     headers = sizes_of_headers(file, tmp_path)

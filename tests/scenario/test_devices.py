@@ -63,7 +63,7 @@ def file(tmp_path: Path, content: str, name: str = "file.csv") -> Path:
 
 def test_the_table_that_comes_along_says_of_each_device_where_its_figures_come_from() -> None:
     found = read_devices(SHIPPED)
-    assert {one.kind for one in found.values()} == {"phone", "board", "laptop", "server", "gpu"}
+    assert {one.kind for one in found.values()} == {"phone", "board", "laptop", "server", "gpu", "cpu"}
     for one in found.values():
         said = {number for number in NUMBERS if getattr(one, number) is not None}
         assert set(one.origins) == said
