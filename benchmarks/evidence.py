@@ -26,6 +26,7 @@ TABLES = {                              # table of cells -> pages that stand on 
     REPRODUCTIONS / "ebs_cfl_runs.csv": ("reproductions/ebs_cfl.md",),
     REPRODUCTIONS / "fedrfq_runs.csv": ("reproductions/fedrfq.md",),
     REPRODUCTIONS / "seccogc_mnist_runs.csv": ("reproductions/seccogc.md",),
+    REPRODUCTIONS / "others_runs.csv": ("reproductions/others.md",),
     REPRODUCTIONS / "robustness_runs.csv": ("robustness.md",),
     REPRODUCTIONS / "secagg_networks.csv": ("schemes/secure_aggregation.md",),
     STUDIES / "stragglers.csv": ("studies/stragglers.md", "studies/bytes.md"),
@@ -48,6 +49,8 @@ TIMINGS = {                             # what a machine took, which no other on
     STUDIES / "devices.csv": "steps of training on this machine",
 }
 OTHERS = {                              # without a key for each row -> what the table has
+    REPRODUCTIONS / "safa_printed.csv": "the numbers that Wu et al. have printed",
+    REPRODUCTIONS / "safa_lag_printed.csv": "the numbers that Wu et al. have printed, by lag tolerance",
     REPRODUCTIONS / "mp_dp_attacks.csv": "attacks on runs, which `python -m benchmarks.mp_dp_attacks` makes again",
     STUDIES / "atlas_refused.csv": "the mistakes that `emul check` tells of a scheme on a network: of no run",
     STUDIES / "devices_operations.csv": "operations of steps, which `python -m benchmarks.bench_devices` counts again",

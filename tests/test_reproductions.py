@@ -7,9 +7,12 @@ import re
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from benchmarks import others
 from benchmarks.document import read
+from benchmarks.others import SETUPS, Setup, clock
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "reproductions"
@@ -95,3 +98,21 @@ def test_a_claim_that_is_called_reproduced_has_two_seeds_or_more(page: str) -> N
             seeds = [int(n) for n in re.findall(r"\((\d+)(?:, digits)?\)", here)]
             assert seeds, (page, number)
             assert min(seeds) >= 2, (page, number)
+
+
+def test_the_clock_of_safa_is_what_was_printed_where_nothing_is_drawn() -> None:
+    """CNN, everybody chosen: somebody crashes or is too slow in every round, and 10 MB (1 + ... + 50) 100 / 1,250 / 50 s are
+    for handing out models."""
+    found = clock(SETUPS["CNN"], "fedavg", 0.3, 1.0, seed=0)
+    assert (round(found.round_s, 1), round(found.t_dist_s, 1)) == (5620.4, 20.4)
+
+
+def test_the_clock_of_safa_takes_the_fastest_that_it_did_not_take_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four equal shards, one client a round, nobody crashes: 1, 2, 1, 2 by speed, and all are synchronised."""
+    setup = Setup("", 4, 1, 20, 80, 1e6, waits=False)
+    setup.speeds = np.array([4.0, 2.0, 1.0, 0.5])
+    monkeypatch.setattr(others, "shards", lambda *_: np.full(4, 20.0))
+    found = clock(setup, "safa", 0.0, 0.25, seed=0)
+    travel = 2 * 10 / 0.175
+    assert found.round_s - found.t_dist_s == pytest.approx(travel + (1 / 4 + 1 / 2) / 2)
+    assert (found.sync_ratio, found.update_ratio, found.version_variance) == (1, 0.25, 0)
