@@ -5,7 +5,8 @@
     python -m benchmarks.others
 
 The last computes the clock that a source used in place of a network, and puts it beside what the source has printed
-(docs/reproductions/data/safa_printed.csv) and beside the runs: docs/reproductions/others/safa.csv, cell by cell, and safa_lags.csv.
+(docs/reproductions/data/safa_printed.csv, safa_lag_printed.csv) and beside the runs: safa.csv and safa_lags.csv in
+docs/reproductions/others, cell by cell.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -131,7 +131,8 @@ def cells(printed: pd.DataFrame, done: Sequence[Mapping[str, str]]) -> Iterator[
         synchronised = [json.loads(row["means"]).get("synchronised", math.nan) for row in own]
         yield one | {
             "formula_s": round(float(np.mean(lengths)), 1), "formula_least_s": round(min(lengths), 1),
-            "formula_most_s": round(max(lengths), 1), "within": min(lengths) - 0.1 <= one["round_s"] <= max(lengths) + 0.1,
+            "formula_most_s": round(max(lengths), 1),
+            "within": min(lengths) - 0.1 <= one["round_s"] <= max(lengths) + 0.1,
             "formula_t_dist_s": round(float(np.mean([found.t_dist_s for found in clocks])), 3),
             "formula_sync_ratio": round(float(np.mean([found.sync_ratio for found in clocks])), 3),
             "run_s": round(float(np.mean(ours)), 1) if ours else "",
@@ -143,7 +144,8 @@ def cells(printed: pd.DataFrame, done: Sequence[Mapping[str, str]]) -> Iterator[
 def lags(printed: pd.DataFrame) -> Iterator[dict[str, object]]:
     """Printed and formula of each lag tolerance, of Reg: ratios and variances, mean, least and most of the seeds."""
     for one in printed.to_dict("records"):
-        clocks = [clock(SETUPS["Reg"], "safa", one["crash"], one["fraction"], seed, one["lag"]) for seed in range(SEEDS)]
+        of = ("safa", one["crash"], one["fraction"])
+        clocks = [clock(SETUPS["Reg"], *of, seed, one["lag"]) for seed in range(SEEDS)]
         found: dict[str, object] = {}
         for name in ("update_ratio", "sync_ratio", "version_variance"):
             values = [getattr(it, name) for it in clocks]

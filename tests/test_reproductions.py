@@ -101,8 +101,8 @@ def test_a_claim_that_is_called_reproduced_has_two_seeds_or_more(page: str) -> N
 
 
 def test_the_clock_of_safa_is_what_was_printed_where_nothing_is_drawn() -> None:
-    """CNN, everybody chosen: somebody crashes or is too slow in every round, and 10 MB (1 + ... + 50) 100 / 1,250 / 50 s are
-    for handing out models."""
+    """CNN, everybody chosen: somebody is too slow in every round, and 10 MB (1 + ... + 50) 100 / 1,250 / 50 s are for
+    handing out models."""
     found = clock(SETUPS["CNN"], "fedavg", 0.3, 1.0, seed=0)
     assert (round(found.round_s, 1), round(found.t_dist_s, 1)) == (5620.4, 20.4)
 
