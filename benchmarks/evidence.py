@@ -34,8 +34,6 @@ TABLES = {                              # table of cells -> pages that stand on 
     STUDIES / "moving.csv": ("studies/moving.md",),
     STUDIES / "moving_grid.csv": ("studies/moving.md",),
     STUDIES / "internet.csv": ("studies/internet.md",),
-    STUDIES / "atlas.csv": ("atlas.md",),
-    STUDIES / "atlas_robust.csv": ("atlas.md",),
 }
 TIMINGS = {                             # what a machine took, which no other one takes -> what was timed
     REPRODUCTIONS / "ebs_cfl_costs.csv": "CPU seconds of the steps of secure sums",
@@ -52,7 +50,6 @@ OTHERS = {                              # without a key for each row -> what the
     REPRODUCTIONS / "safa_printed.csv": "the numbers that Wu et al. have printed",
     REPRODUCTIONS / "safa_lag_printed.csv": "the numbers that Wu et al. have printed, by lag tolerance",
     REPRODUCTIONS / "mp_dp_attacks.csv": "attacks on runs, which `python -m benchmarks.mp_dp_attacks` makes again",
-    STUDIES / "atlas_refused.csv": "the mistakes that `emul check` tells of a scheme on a network: of no run",
     STUDIES / "devices_operations.csv": "operations of steps, which `python -m benchmarks.bench_devices` counts again",
     STUDIES / "devices_published.csv": "seconds of steps that others have printed",
     STUDIES / "suite_flower.csv": "Flower apps, which `python -m benchmarks.suite_flower` runs again",

@@ -3,7 +3,8 @@
     python -m benchmarks.split --runs runs/split       runs what is missing, seed after seed, then makes the page anew
     python -m benchmarks.split                         makes the page anew from docs/studies/data/split.csv
 
-The suite's networks have eight clients here. Vertical learning has two parties, with the halves of the images.
+Four networks are those of suite 1, at a hundredth of real rates, with eight clients. Vertical learning has two
+parties, with the halves of the images.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ PAGE, DATA, FIGURES = HOME / "split.md", HOME / "data" / "split.csv", HOME / "fi
 STAR, TARGET, SEEDS = "star", 0.85, 3
 LATENCIES = ("1 ms", "10 ms", "50 ms", "200 ms")
 NETWORKS = {STAR: "scenarios/split/latency.yaml",
-            **{name: f"scenarios/suite/{name}.yaml" for name in ("lan", "silo", "edge", "home")}}
+            **{name: f"scenarios/split/{name}.yaml" for name in ("lan", "silo", "edge", "home")}}
 BY_ROLE = ("silo", "edge")              # networks whose clients are counted below their role
 COLUMNS = [*AGAIN, "network", "latency_ms", "accuracy", "rounds", "virtual_s", "mb", "batch_s", "batch_bytes"]
 

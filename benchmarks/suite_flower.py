@@ -57,7 +57,8 @@ def apps() -> list[dict[str, Any]]:
 
 def ran(out: Path, entries: Sequence[dict[str, Any]], networks: Sequence[str], seeds: Sequence[int]) -> pd.DataFrame:
     """One row an app, network and seed, `COLUMNS`; `error` says why it did not run."""
-    study = suite(Where(in_turn, 1), schemes=entries, networks=networks, seeds=seeds, out=out)
+    study = suite(Where(in_turn, 1), schemes=entries, networks=networks, seeds=seeds, out=out,
+                  sets=["compute.default=5 ms", "stop.virtual_time=1 h"])
     rows = []
     for cell in study.study.runs:
         said = summary_of(study.study.path, cell)

@@ -1,18 +1,33 @@
-"""The data of the suite's tasks: python -m benchmarks.suite_tasks
+"""The data, prices and units of the suite's tasks.
 
-Writes scenarios/suite/tasks/characters.npz from the docstrings of networkx, and tabular.csv from the table of breast
-cancers of scikit-learn. Another version of networkx has other texts, so the files are kept, and no run makes them anew.
+    python -m benchmarks.suite_tasks                    characters.npz from the docstrings of networkx, and tabular.csv
+                                                        from the table of breast cancers of scikit-learn
+    python -m benchmarks.suite_tasks --priced TASK      TASK.profile.json: what every computation of the schemes below
+                                                        costs on this machine with a task
+    python -m benchmarks.suite_tasks --units TASK       TASK.units.csv: of each network the virtual second at which the
+                                                        median update of FedAvg's first round arrives
+
+All are files of scenarios/suite/tasks. They are kept, and no run makes them anew: another version of networkx has other
+texts, and another machine other prices.
 """
 
 from __future__ import annotations
 
+import argparse
 import ast
 import csv
+import json
+import tempfile
 from pathlib import Path
 
 import numpy as np
 
+import emul
 from benchmarks.common import ROOT
+from emul import engine, scenario
+from emul.base.errors import ScenarioError
+from emul.record.tables import read_table
+from emul.study.suite import Suite, entries, patient, task_of
 
 TASKS = ROOT / "scenarios" / "suite" / "tasks"
 ALPHABET = " abcdefghijklmnopqrstuvwxyz.,"       # all other characters count as a blank
@@ -52,8 +67,51 @@ def _docstrings(file: Path) -> str:
     return " ".join("".join(letter if letter in ALPHABET else " " for letter in said.lower()).split())
 
 
-def main() -> None:
-    """Write both files."""
+# --- prices and units -------------------------------------------------------------------------------------------------
+
+PRICED = ("fedavg", "over_selection", "qsgd", "scaffold", "fedadam", "fedbuff", "fedasync", "fedat", "fedprox",
+          "fednova", "gossip", "secagg", "secagg_plus", "lightsecagg", "median", "krum", "splitfed")
+
+
+def priced(task: str) -> None:
+    """Write the profile of a task: all computations of the schemes that run with it on the LAN."""
+    suite = Suite.of()
+    wanted = entries(suite, PRICED)
+    edits = [*task_of(suite, task).edits, "compute={mode: measured}", "stop={rounds: 3}"]
+    found = []
+    for entry in (patient(own[""], "1 h", ()) for own in wanted.values()):
+        one = [*edits, f"schemes={json.dumps([entry])}"]
+        try:
+            plan = scenario.load(suite.networks["lan"], one)
+            engine.wire(plan, *plan.schemes[0])
+        except ScenarioError as error:
+            print(f"{entry['name']}: {error}")
+            continue
+        found.append(entry)
+    plan = scenario.load(suite.networks["lan"], [*edits, f"schemes={json.dumps(found)}"])
+    engine.profile(plan, suite.folder / "tasks" / f"{task}.profile.json", repeat=1, tell=print)
+
+
+def units(task: str) -> None:
+    """Write the units of all networks with a task."""
+    suite = Suite.of()
+    learnt = task_of(suite, task).edits
+    found = [f"{network},{unit(path, learnt):.3g}\n" for network, path in suite.networks.items()]
+    (suite.folder / "tasks" / f"{task}.units.csv").write_text("".join(["network,unit_s\n", *found]), encoding="utf-8")
+
+
+def unit(network: Path, edits: list[str]) -> float:
+    """Virtual seconds: the median, over the clients whose first update of FedAvg arrives, of its arrival."""
+    sets = {key: json.loads(value) for key, _, value in (edit.partition("=") for edit in map(str, edits))}
+    with tempfile.TemporaryDirectory() as folder:
+        run, = emul.run(network, set={**sets, "schemes": ["fedavg"], "stop": {"rounds": 1}, "training": "skip"},
+                        out=folder, workers=0, quiet=True)
+        sent = read_table(run.path / "messages.parquet", ["type", "round", "arrived_ns"]).to_pandas()
+    return float(sent[(sent["type"] == "Update") & (sent["round"] == 1)]["arrived_ns"].dropna().median()) / 1e9
+
+
+def data() -> None:
+    """Write the files of characters and tabular."""
     import networkx
     from sklearn.datasets import load_breast_cancer
 
@@ -65,6 +123,20 @@ def main() -> None:
         lines.writerow([*(name.replace(" ", "_") for name in found.feature_names), "diagnosis"])
         lines.writerows([*(f"{value:g}" for value in row), found.target_names[kind]]
                         for row, kind in zip(found.data, found.target, strict=True))
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--priced", nargs="+", default=[], metavar="TASK")
+    parser.add_argument("--units", nargs="+", default=[], metavar="TASK")
+    said = parser.parse_args()
+    for task in said.priced:
+        priced(task)
+    for task in said.units:
+        units(task)
+    if not said.priced and not said.units:
+        data()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-// The atlas: a click on the head of a column sorts its table, and the field above a table leaves the rows with a text.
+// The page of leagues: a click on the head of a column sorts its table, and the field above a table leaves the rows with a text.
 // Without a script the tables stand there as they are.
 document.addEventListener("DOMContentLoaded", () => {
   if (!location.pathname.endsWith("/atlas.html")) return;

@@ -196,9 +196,14 @@ def end_study(study: StudyOutcome) -> None:
 def suite(schemes: Annotated[str | None, typer.Option(metavar="A,B", help=(
               "labels of the suite's schemes, names of others (every: all that there are), or scenario files, whose "
               "schemes are taken [default: all of the suite]"))] = None,
-          networks: Annotated[str | None, typer.Option(metavar="A,B", help="[default: all]")] = None,
-          task: Annotated[str, typer.Option(metavar="NAME|FILE", help=(
-              "a task of the suite, or a scenario file: its task, and its stop.accuracy as the target"))] = "digits",
+          networks: Annotated[str | None, typer.Option("--networks", "--network", metavar="A,B",
+                                                       help="[default: all]")] = None,
+          league: Annotated[str | None, typer.Option(metavar="NAME", help=(
+              "a league of the suite: its schemes tuned and ranked by its rules; rows go into --done, and what has one "
+              "is not run"))] = None,
+          task: Annotated[str | None, typer.Option(metavar="NAME|FILE", help=(
+              "a task of the suite, or a scenario file: its task, and its stop.accuracy as the target [default: "
+              "digits, or the league's]"))] = None,
           seeds: Annotated[str | None, typer.Option(metavar="SEEDS", help=(
               "0:5 is 0..4; or 1,2,7 [default: 0:3]"))] = None,
           baseline: Annotated[str | None, typer.Option(metavar="SCHEME", help=(
@@ -224,10 +229,14 @@ def suite(schemes: Annotated[str | None, typer.Option(metavar="A,B", help=(
 
     require(report)
     where = where_of(engine, jobs, workers, plugin, quiet)
+    if league is not None:
+        _league(league, where, task, names_of(networks), names_of(schemes), out, done, report)
+        return
     entry = flower_entry(flower, server_app, client_app, run_config)
     found = run_suite(where, schemes=names_of(schemes), more=[] if entry is None else [entry],
-                      networks=names_of(networks), task=task, seeds=seeds_of(seeds), baseline=baseline, target=target,
-                      sets=edits(sets, set_file), out=out, done=done, shard=shard_of(shard), collected=collect or ())
+                      networks=names_of(networks), task=task or "digits", seeds=seeds_of(seeds), baseline=baseline,
+                      target=target, sets=edits(sets, set_file), out=out, done=done,
+                      shard=shard_of(shard), collected=collect or ())
     written = None
     if report and found.study.runs:
         written = write_report(found.study.path, quiet)
@@ -241,6 +250,22 @@ def suite(schemes: Annotated[str | None, typer.Option(metavar="A,B", help=(
         print(f"\n{len(found.study.runs)} runs{known}: {found.study.path}{known_share(found.study)}"
               + ("" if written is None else f"\n{written}"))
     end_study(found.study)
+
+
+def _league(name: str, where: Where, task: str | None, networks: Sequence[str], wanted: Sequence[str],
+            out: Path | None, done: Path | None, report: bool) -> None:
+    from emul.study import standings
+    from emul.study.leagues import League, page, run, write_leaderboard
+
+    league = League.of(name, task)
+    out = out or Path("runs") / f"league-{name}-{league.task}"
+    rows = run(league, where, done or out / "rows.csv", out, networks, wanted)
+    print("\n".join(standings.lines(league, rows, networks)))
+    write_leaderboard(league, rows, out / "leaderboard.csv")
+    print(f"\n{out / 'leaderboard.csv'}")
+    if report:
+        (out / "league.html").write_text(page(league, rows, networks), encoding="utf-8")
+        print(out / "league.html")
 
 
 @app.command()

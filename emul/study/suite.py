@@ -1,12 +1,15 @@
 """`emul suite`: schemes over the networks of the suite, seed by seed: a sweep over networks with one page.
 
-A suite is a folder of scenarios, a network each, whose names begin with its version: `suite1-lan`. The scenarios also
+A suite is a folder of scenarios, a network each, whose names begin with its version: `suite2-lan`. The scenarios also
 have the entries of the schemes that come along. A task is a scenario in the folder `tasks`. Its section `task` takes
-the place of that of the networks, and its `stop.accuracy` is the target.
+the place of that of the networks, its prices that of their `compute`, and its `stop.accuracy` is the target.
+`tasks/NAME.units.csv` has the unit of each network, in seconds: what a round of the median client takes with this task.
+Timeouts and the length of a run are multiples of it.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -18,6 +21,7 @@ from typing import Any
 from emul import scenario
 from emul.base.errors import Problem, ScenarioError
 from emul.base.files import read_text, shipped, write_atomically
+from emul.base.units import format_duration
 from emul.learning import names
 from emul.registry import schemes as registry
 from emul.scenario import Edit, label_of
@@ -32,6 +36,7 @@ from emul.study.suite_tables import RefusedScheme, SuiteResults
 from emul.study.sweep import Shard, collect
 
 KIND = "suite"
+DEADLINE, LENGTH = 4, 60            # units of a network: timeouts that an entry leaves out, and the length of a run
 EVERY = "every"                     # in place of a name: all schemes that there are
 TASK = "digits"
 SEEDS = (0, 1, 2)
@@ -73,6 +78,14 @@ class Suite:
         """The tasks that come along, by name."""
         return {file.stem: file for file in sorted((self.folder / "tasks").glob("*.yaml"))}
 
+    def units(self, task: str) -> dict[str, float]:
+        """Network -> its unit with a task that comes along, in seconds; none for another task."""
+        file = self.folder / "tasks" / f"{task}.units.csv"
+        if not file.is_file():
+            return {}
+        with file.open(newline="", encoding="utf-8") as lines:
+            return {row["network"]: float(row["unit_s"]) for row in csv.DictReader(lines)}
+
     def chosen(self, wanted: Sequence[str]) -> dict[str, Path]:
         """These of the networks, in this order; all, if none is said. Raises ScenarioError."""
         _known("--networks", "network", wanted, self.networks)
@@ -103,21 +116,22 @@ def suite(where: Where, *, schemes: Sequence[str | Mapping[str, Any]] = (), more
     """
     found = Suite.of(folder)
     chosen = found.chosen(networks)
-    learnt, own_target, name = _task(found, task)
+    learnt = task_of(found, task)
     wanted = entries(found, schemes, more, where.plugins)
     labels = list(wanted)
     if baseline is not None:
         _known("--baseline", "scheme of this suite", [baseline], labels)
     seeds = SEEDS if seeds is None else tuple(seeds)
-    target = own_target if target is None else target
-    out = out or Path("runs") / (f"suite-{name}" + ("" if shard is None else f"-{shard.number}of{shard.of}"))
-    asked: dict[str, object] = {"suite": found.version, "task": name}
+    target = learnt.target if target is None else target
+    out = out or Path("runs") / (f"suite-{learnt.name}" + ("" if shard is None else f"-{shard.number}of{shard.of}"))
+    asked: dict[str, object] = {"suite": found.version, "task": learnt.name}
     for study_directory in (out, *collected):
         _unmixed(study_directory, asked)
     table = None if done is None else Done(done, tuple(where.plugins))
     if done is not None:
         _unmixed_rows(done, found.version)
-    plan, refused = _planned(chosen, wanted, seeds, [*learnt, *sets], where.plugins)
+    plan, refused = _planned(chosen, found.units(learnt.name) or found.units(TASK), wanted, seeds,
+                             [*learnt.edits, *sets], where.plugins)
     for label in map(_label, more):
         reasons = [one.reason for one in refused if one.scheme == label]
         if len(reasons) == len(chosen):                 # a mistake in what was asked for, and no trait of a network
@@ -158,8 +172,17 @@ def suite(where: Where, *, schemes: Sequence[str | Mapping[str, Any]] = (), more
 
 # --- what is run ------------------------------------------------------------------------------------------------------
 
-def _task(suite: Suite, said: str) -> tuple[list[Edit], float | None, str]:
-    """The edits that give networks the task, none where they have it; its target, its name. Raises ScenarioError."""
+@dataclass(frozen=True)
+class SuiteTask:
+    """A task for the networks of a suite. edits: what gives them the task and its prices, none where they have both."""
+
+    name: str
+    edits: list[Edit]
+    target: float | None
+
+
+def task_of(suite: Suite, said: str) -> SuiteTask:
+    """The task of this name, or of a scenario file. Raises ScenarioError."""
     if said.endswith((".yaml", ".yml")):
         file = Path(said)
     else:
@@ -167,10 +190,29 @@ def _task(suite: Suite, said: str) -> tuple[list[Edit], float | None, str]:
         file = suite.tasks()[said]
     found = scenario.load(file, check=False)
     base = scenario.load(next(iter(suite.networks.values())), check=False)
-    document = found.document()
-    edits: list[Edit] = [f"{key}={json.dumps(document[key], ensure_ascii=False)}" for key in ("task", "evaluation")
-                         if document[key] != base.document()[key]]
-    return edits, found.stop.accuracy, file.stem
+    document, before = found.document(), base.document()
+    keys = ["task", "evaluation", *([] if free(found) else ["compute"])]
+    edits: list[Edit] = [f"{key}={json.dumps(_within(document[key], suite.folder), ensure_ascii=False)}" for key in keys
+                         if document[key] != before[key]]
+    return SuiteTask(file.stem, edits, found.stop.accuracy)
+
+
+def _within(section: Any, folder: Path) -> Any:
+    """A section with names of files below a folder as that folder's networks say them, so that rows hold elsewhere."""
+    if isinstance(section, dict):
+        return {key: _within(value, folder) for key, value in section.items()}
+    if isinstance(section, str) and (path := Path(section)).is_absolute() and path.is_relative_to(folder.resolve()):
+        return path.relative_to(folder.resolve()).as_posix()
+    return section
+
+
+def free(one: scenario.Scenario) -> str:
+    """The reason why computations of a scenario may cost nothing; "": each has a price, or ends its run."""
+    if one.compute.mode == "zero" and one.compute.trace is None:
+        return "compute.mode: zero: computations cost nothing"
+    if one.compute.default_ns == 0:
+        return "compute.default: zero: computations without a price cost nothing"
+    return ""
 
 
 def entries(suite: Suite, wanted: Sequence[str | Mapping[str, Any]], more: Sequence[SuiteEntry] = (),
@@ -213,31 +255,41 @@ def _label(entry: SuiteEntry) -> str:
     return label_of(entry["name"], {key: value for key, value in entry.items() if key != "name"})
 
 
-def _planned(networks: Mapping[str, Path], wanted: Mapping[str, Mapping[str, SuiteEntry]], seeds: Sequence[int],
-             edits: Sequence[Edit], plugins: Sequence[str]) -> tuple[list[Cell], list[RefusedScheme]]:
+def _planned(networks: Mapping[str, Path], units: Mapping[str, float], wanted: Mapping[str, Mapping[str, SuiteEntry]],
+             seeds: Sequence[int], edits: Sequence[Edit], plugins: Sequence[str],
+             ) -> tuple[list[Cell], list[RefusedScheme]]:
     """The cells, and which scheme cannot run on which network, and why. Raises the first reason if none can run.
 
-    networks: name -> file. wanted: as `entries` gives them."""
+    networks: name -> file. units: name -> seconds. wanted: as `entries` gives them."""
     if any(isinstance(edit, str) and edit.partition("=")[0].strip() == "schemes" for edit in edits):
         raise ScenarioError("command line", [Problem("schemes", "", "the suite sets them: use --schemes")])
     plan: list[Cell] = []
     refused: list[RefusedScheme] = []
     first: ScenarioError | None = None
     for network, file in networks.items():
-        patience = patience_of(file)
+        unit = units.get(network)
+        patience = patience_of(file) if unit is None else seconds(DEADLINE * unit)
+        length = [] if unit is None else [f"stop={{rounds: 10000, virtual_time: {seconds(LENGTH * unit)}}}"]
         for label, found in wanted.items():
             entry = found.get(network) or patient(found[""], patience, plugins)
             try:
-                mine = cells(file, {}, seeds, (), [f"schemes={json.dumps([entry], ensure_ascii=False)}", *edits],
-                             plugins)
+                mine = cells(file, {}, seeds, (), [f"schemes={json.dumps([entry], ensure_ascii=False)}", *length,
+                                                   *edits], plugins)
             except ScenarioError as e:
                 first = first or e
                 refused.append(RefusedScheme(network, label, reason(e)))
                 continue
+            if costless := free(mine[0].scenario):
+                raise ScenarioError("command line", [Problem("compute", "", f"{costless}; a suite prices each")])
             plan += [replace(cell, network=network, scheme=label) for cell in mine]
     if first is not None and not plan:
         raise first
     return plan, refused
+
+
+def seconds(value: float) -> str:
+    """A duration as a scenario has it, to the microsecond."""
+    return format_duration(round(value * 1e6) * 1000)
 
 
 def patience_of(file: Path) -> str:

@@ -1,0 +1,344 @@
+"""What the rows of a league say: the point that tuning chose, ranks on each network, and how far they hold.
+
+    t_s(n, i)       virtual seconds until scheme s reaches the target of network n on seed i; infinite: it did not
+    log t_s / t_b   paired by seed. Both infinite: 0. Its median has a bootstrap interval, and Wilcoxon's signed-rank
+                    test is exact over all signs, p by Holm among the schemes that are compared with one leader
+
+F. Wilcoxon, Individual Comparisons by Ranking Methods, Biometrics Bulletin 1, 1945. Dolan and More, Benchmarking
+Optimization Software with Performance Profiles, Mathematical Programming 91, 2002.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from emul.base.streams import generator
+from emul.study.stats import RESAMPLES, holm
+from emul.study.text import aligned
+
+if TYPE_CHECKING:
+    from emul.study.leagues import League
+
+Row = Mapping[str, str]
+
+TUNING, SCORING = "tuning", "scoring"
+LEVEL = 0.05
+TARGETS = (0.98, 1.0, 1.02)         # shares of the target under which ranks are compared
+
+
+def path_of(row: Row) -> np.ndarray:
+    """(observations, 3): virtual seconds, MB, accuracy, within the time of the network."""
+    return np.array([[float(x) for x in one.split(":")] for one in row["path"].split()]).reshape(-1, 3)
+
+
+def reaching(row: Row, target: float) -> tuple[float, float]:
+    """(virtual seconds, MB) of the first observation that reaches the target; infinite: none does."""
+    path = path_of(row)
+    at = np.flatnonzero(path[:, 2] >= target)
+    return (float(path[at[0], 0]), float(path[at[0], 1])) if len(at) else (math.inf, math.inf)
+
+
+def final(row: Row) -> float:
+    """The last accuracy within the time of the network; 0: there is none."""
+    path = path_of(row)
+    return float(path[-1, 2]) if len(path) else 0.0
+
+
+# --- tuning -----------------------------------------------------------------------------------------------------------
+
+def chosen(league: League, rows: Sequence[Row]) -> dict[str, int]:
+    """Label -> the point that its tuning chose, of those whose tuning is whole; of entries with one point that.
+
+    The baseline's is the one with the best rank by final accuracy, that of others by time to `target` of the chosen
+    baseline's median, then by final accuracy; ranks are taken within a network and seed, and their mean counts.
+    """
+    mine = [row for row in rows if row["part"] == TUNING]
+    found = {entry.label: 0 for entry in league.entries if entry.points == 1}
+    goal: dict[str, float] = {}
+    ordered = sorted(league.entries, key=lambda entry: entry.label != league.baseline)
+    for entry in (one for one in ordered if one.points > 1):
+        own = {(row["network"], int(row["seed"]), int(row["point"])): row for row in mine
+               if row["label"] == entry.label}
+        places = [(network, seed) for network in league.networks for seed in league.tuning_seeds]
+        if len(own) < len(places) * entry.points or (not goal and entry.label != league.baseline):
+            continue
+        scores = np.array([ranks([_tuned(own[*place, point], goal.get(place[0])) for point in range(entry.points)])
+                           for place in places])
+        best = found[entry.label] = int(np.argmin(scores.mean(axis=0)))
+        if entry.label == league.baseline:
+            goal = {network: league.target * float(np.median([
+                final(own[network, seed, best]) for seed in league.tuning_seeds])) for network in league.networks}
+    return found
+
+
+def _tuned(row: Row, target: float | None) -> tuple[float, float]:
+    return (0.0 if target is None else reaching(row, target)[0], -final(row))
+
+
+def ranks(values: Sequence[Any]) -> list[float]:
+    """Ranks from 1, the mean rank where values are equal.
+
+    >>> ranks([3, 1, 3])
+    [2.5, 1.0, 2.5]
+    """
+    place = {value: [] for value in values}     # type: dict[Any, list[int]]
+    for number, value in enumerate(sorted(values), start=1):
+        place[value].append(number)
+    return [float(np.mean(place[value])) for value in values]
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class Standing:
+    """A scheme on a network. times: by seed, s; ratio: of its times to the leader's, median with 95 % interval."""
+
+    label: str
+    rank: int
+    point: int
+    times: dict[int, float]
+    mb: float
+    accuracy: float
+    interval: tuple[float, float]
+    ratio: tuple[float, float, float]
+    settled: bool
+
+    @property
+    def median(self) -> float:
+        """Of the times, s."""
+        return float(np.median([*self.times.values()]))
+
+
+def standings(league: League, rows: Sequence[Row], network: str, seeds: Sequence[int] | None = None,
+              share: float = 1.0) -> list[Standing]:
+    """The schemes of a network that have all seeds, the best first. Those that the test does not tell from the first
+    of their group have one rank. seeds: a part of them. share: of the target."""
+    seeds = league.seeds if seeds is None else seeds
+    scored: dict[str, dict[int, Row]] = {}
+    for row in rows:
+        if row["part"] == SCORING and row["network"] == network and int(row["seed"]) in seeds:
+            scored.setdefault(row["label"], {})[int(row["seed"])] = row
+    scored = {label: own for label, own in scored.items() if len(own) == len(seeds)}
+    if league.baseline not in scored:
+        return []
+    target = share * target_of(league, rows, network)
+    times = {label: {seed: reaching(own[seed], target)[0] for seed in seeds} for label, own in scored.items()}
+    left = sorted(scored, key=lambda label: (float(np.median([*times[label].values()])),
+                                             -float(np.median([final(row) for row in scored[label].values()]))))
+    first = left[0]
+    found: list[Standing] = []
+    while left:
+        leader, rest, rank = left[0], left[1:], len(found) + 1
+        tests = [log_ratios(times[label], times[leader]) for label in rest]
+        p = holm([signed_rank(one) for one in tests])
+        group = [leader, *(label for label, one in zip(rest, p, strict=True) if one >= LEVEL)]
+        for label in group:
+            own = scored[label]
+            against = log_ratios(times[label], times[first])
+            found.append(Standing(
+                label, rank, int(next(iter(own.values()))["point"]), times[label],
+                float(np.median([reaching(row, target)[1] for row in own.values()])),
+                float(np.median([final(row) for row in own.values()])), median_interval([*times[label].values()]),
+                tuple(float(np.exp(x)) for x in (np.median(against), *median_interval(against))), rank > 1))
+        left = [label for label in left if label not in group]
+    return found
+
+
+def target_of(league: League, rows: Sequence[Row], network: str) -> float:
+    """The accuracy to reach on a network: a share of the median that the tuned baseline ends with, over all seeds."""
+    return league.target * float(np.median([final(row) for row in rows if (
+        row["part"], row["network"], row["label"]) == (SCORING, network, league.baseline)]))
+
+
+def log_ratios(one: Mapping[int, float], other: Mapping[int, float]) -> np.ndarray:
+    """log one / other by seed; 0 where both are infinite."""
+    return np.array([0.0 if one[seed] == other[seed] else math.inf if math.isinf(one[seed]) else
+                     -math.inf if math.isinf(other[seed]) else math.log(one[seed] / other[seed]) for seed in one])
+
+
+def median_interval(values: Sequence[float] | np.ndarray) -> tuple[float, float]:
+    """The 95 % percentile bootstrap of a median; values may be infinite."""
+    x = np.sort(np.asarray(values, float))
+    drawn = np.sort(generator(0, "league").integers(0, len(x), (RESAMPLES, len(x))), axis=1)
+    low, high = x[drawn[:, (len(x) - 1) // 2]], x[drawn[:, len(x) // 2]]
+    same = low == high                                  # inf - inf is no number
+    middle = np.where(same, low, np.where(np.isinf(low), low, np.where(np.isinf(high), high, (low + high) / 2)))
+    middle.sort()
+    return float(middle[int(0.025 * RESAMPLES)]), float(middle[int(0.975 * RESAMPLES)])
+
+
+def signed_rank(values: Sequence[float] | np.ndarray) -> float:
+    """p of Wilcoxon's two-sided signed-rank test, exact over all signs; values of 0 are left out.
+
+    Raises ValueError for more than 20 values.
+
+    >>> signed_rank([1, 2, 3, 4, 5])
+    0.0625
+    """
+    x = np.asarray([value for value in values if value != 0])
+    if len(x) > 20:
+        raise ValueError(f"{len(x)} values: expected 20 at most, for the signs are counted one by one")
+    if not len(x):
+        return 1.0
+    weights = np.array(ranks([abs(value) for value in x.tolist()]))
+    sums = np.zeros(1)
+    for weight in weights:
+        sums = np.concatenate([sums - weight, sums + weight])
+    seen = abs(float((np.sign(x) * weights).sum()))
+    return float(np.mean(np.abs(sums) >= seen - 1e-9))
+
+
+def profile(found: Mapping[str, Sequence[Standing]], within: Sequence[float] = (1.0, 1.5, 2.0, 4.0)) -> dict[
+        str, list[float]]:
+    """Label -> the share of (network, seed) on which it needs at most so many times the best scheme's time there."""
+    best = {(network, seed): min(one.times[seed] for one in own) for network, own in found.items()
+            for seed in (own[0].times if own else ())}
+    said: dict[str, list[tuple[float, float]]] = {}
+    for network, own in found.items():
+        for one in own:
+            said.setdefault(one.label, []).extend((value, best[network, seed]) for seed, value in one.times.items())
+    return {label: [float(np.mean([math.isfinite(t) and t <= factor * b for t, b in pairs])) for factor in within]
+            for label, pairs in said.items()}
+
+
+def spearman(one: Sequence[Standing], other: Sequence[Standing]) -> float:
+    """The rank correlation of median times, of the schemes that both have; not a number below three."""
+    a, b = ({each.label: each.median for each in own} for own in (one, other))
+    common = [label for label in a if label in b]
+    if len(common) < 3:
+        return math.nan
+    x, y = (np.array(ranks([own[label] for label in common])) for own in (a, b))
+    return math.nan if np.ptp(x) == 0 or np.ptp(y) == 0 else float(np.corrcoef(x, y)[0, 1])
+
+
+def leaders(found: Sequence[Standing]) -> set[str]:
+    """The schemes of the first rank."""
+    return {one.label for one in found if one.rank == 1}
+
+
+# --- what is said -----------------------------------------------------------------------------------------------------
+
+HEAD = ("rank", "scheme", "median s", "interval", "times the first", "interval of these", "reached", "MB", "accuracy",
+        "point")
+
+
+def table_lines(found: Sequence[Standing]) -> list[list[str]]:
+    """The lines of a network's table, below `HEAD`."""
+    first = found[0].label if found else ""
+    return [[str(one.rank), one.label, _said(one.median), _ends(one.interval),
+             "" if one.label == first else _said(one.ratio[0]), "" if one.label == first else _ends(one.ratio[1:]),
+             f"{sum(map(math.isfinite, one.times.values()))} of {len(one.times)}", _said(one.mb),
+             f"{100 * one.accuracy:.1f} %", str(one.point)] for one in found]
+
+
+def _said(value: float) -> str:
+    return "never" if math.isinf(value) else f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def _ends(ends: tuple[float, ...]) -> str:
+    return f"{_said(ends[0])} to {_said(ends[1])}"
+
+
+def lines(league: League, rows: Sequence[Row], networks: Sequence[str] = ()) -> Iterator[str]:
+    """The tables of a league as text, what they rest on, and the badge."""
+    for network in networks or (*league.networks, *league.extended):
+        own = standings(league, rows, network)
+        if not own:
+            yield f"{network}: {league.baseline} has not been scored on all seeds yet"
+            continue
+        yield f"{network}: seconds to {100 * target_of(league, rows, network):.1f} %"
+        yield from aligned([HEAD, *table_lines(own)])
+        missing = [entry.label for entry in league.entries if entry.label not in {one.label for one in own}]
+        if missing:
+            yield f"not whole: {', '.join(missing)}"
+        yield ""
+    yield from findings(league, rows, networks)
+
+
+def findings(league: League, rows: Sequence[Row], networks: Sequence[str] = ()) -> Iterator[str]:
+    """Performance profiles, how far ranks hold, the points that were chosen, and the badge."""
+    found = {network: own for network in networks or (*league.networks, *league.extended)
+             if (own := standings(league, rows, network))}
+    if found:
+        yield "at most 1, 1.5, 2 and 4 times the least time, on this share of networks and seeds: " + "; ".join(
+            f"{label} {', '.join(f'{x:.2f}' for x in shares)}" for label, shares in profile(found).items())
+        yield from agreement(league, rows, list(found))
+    points = chosen(league, rows)
+    yield "chosen points: " + "; ".join(
+        f"{entry.label} {points[entry.label]} ({', '.join(f'{key} {value:g}' for key, value in values.items())})"
+        for entry in league.entries if entry.label in points
+        for values in [entry.values(points[entry.label], league.first)])
+    yield badge(league, rows)
+
+
+def agreement(league: League, rows: Sequence[Row], networks: Sequence[str]) -> Iterator[str]:
+    """How far ranks hold between halves of the seeds, targets and networks (Spearman; the first rank's schemes)."""
+    halves = league.seeds[::2], league.seeds[1::2]
+    parted = {network: [standings(league, rows, network, half) for half in halves] for network in networks}
+    same = sum(leaders(one) == leaders(other) for one, other in parted.values())
+    yield (f"halves of the seeds: the same first rank on {same} of {len(networks)} networks; Spearman "
+           + ", ".join(f"{network} {spearman(*both):.2f}" for network, both in parted.items()))
+    at = {network: [standings(league, rows, network, share=share) for share in TARGETS] for network in networks}
+    yield "0.98 and 1.02 of the target, beside it: Spearman " + ", ".join(
+        f"{network} {spearman(low, middle):.2f}, {spearman(high, middle):.2f}" for network, (low, middle, high)
+        in at.items())
+    if len(networks) > 1:
+        yield "between networks: Spearman " + ", ".join(
+            f"{one} and {other} {spearman(at[one][1], at[other][1]):.2f}"
+            for i, one in enumerate(networks) for other in networks[i + 1:])
+
+
+def badge(league: League, rows: Sequence[Row]) -> str:
+    """One line for a paper; its digest covers the digests of all rows."""
+    said = sorted(f"{row['key']} {row['digest']}\n" for row in rows)
+    digest = blake2b("".join(said).encode(), digest_size=8).hexdigest()
+    return (f"emul suite {league.suite.version}, league {league.name} {league.definition}: {league.task}, "
+            f"{len(rows)} runs, digest {digest}")
+
+
+LEADERBOARD = ("league", "scheme", "network", "task", "rank", "median_s", "low_s", "high_s", "ratio", "ratio_low",
+               "ratio_high", "seeds", "reached", "accuracy", "mb", "point", "values", "digest", "code", "revision",
+               "who", "date")
+
+
+def leaderboard(league: League, rows: Sequence[Row], who: str = "emul") -> list[dict[str, Any]]:
+    """A row a scheme and network that is whole, `LEADERBOARD`."""
+    found = []
+    spaces = {entry.label: entry for entry in league.entries}
+    for network in (*league.networks, *league.extended):
+        for one in standings(league, rows, network):
+            mine = [row for row in rows if row["part"] == SCORING and (row["network"], row["label"]) == (
+                network, one.label)]
+            digest = blake2b("".join(sorted(row["digest"] for row in mine)).encode(), digest_size=8).hexdigest()
+            numbers = [f"{x:.6g}" for x in (one.median, *one.interval, *one.ratio)]
+            values = spaces[one.label].values(one.point, league.first)
+            found.append(dict(zip(LEADERBOARD, [
+                league.name, one.label, network, league.task, one.rank, *numbers, len(one.times),
+                sum(map(math.isfinite, one.times.values())), f"{one.accuracy:.4g}", f"{one.mb:.5g}", one.point,
+                json.dumps(values), digest, mine[0]["code"], mine[0]["revision"], who,
+                max(row["made"] for row in mine)], strict=True)))
+    return found
+
+
+def curves(league: League, rows: Sequence[Row], network: str, steps: int = 60) -> list[dict[str, Any]]:
+    """Of each scheme that is whole, {scheme, virtual_s, accuracy}: the median over seeds of the last accuracy seen."""
+    mine = [row for row in rows if row["part"] == SCORING and row["network"] == network]
+    end = league.units * league.suite.units(league.task)[network]
+    found = []
+    for label, own in groupby(sorted(mine, key=lambda row: row["label"]), key=lambda row: row["label"]):
+        paths = [path_of(row) for row in own]
+        for at in np.linspace(end / steps, end, steps):
+            seen = [path[np.searchsorted(path[:, 0], at, side="right") - 1, 2] if len(path) and path[0, 0] <= at
+                    else np.nan for path in paths]
+            if not np.isnan(seen).all():
+                found.append({"scheme": label, "virtual_s": float(at), "accuracy": float(np.nanmedian(seen))})
+    return found
+

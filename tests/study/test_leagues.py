@@ -1,0 +1,239 @@
+"""Leagues: the points of a space, tuning, resumption, what is refused, and statistics against others' closed forms."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emul import cli
+from emul.study import leagues, standings
+from emul.study.directory import StudyError
+from emul.study.engines import in_turn
+from emul.study.leagues import COLUMNS, League, LeagueEntry, Range, read
+from emul.study.runs import Where
+from emul.study.standings import SCORING, TUNING
+from emul.study.suite import Suite
+
+LAN = """\
+emul: 1
+name: suite7-lan
+seed: 0
+topology: {generator: star, clients: 3}
+links: [{match: "*", latency: 5 ms, bandwidth: 20 Mbit/s}]
+devices:
+  nodes: [{match: "*", device: laptop}]
+task: {data: {set: digits}, partition: iid, model: logistic, solver: {sgd: {lr: 0.1, steps: 2, batch: 16}}}
+compute: {mode: profile, file: costs.json}
+schemes: [fedavg]
+stop: {rounds: 4}
+"""
+PRICES = '{"emul_profile": 1, "costs": {%s}}'
+FEDAVG = '"fedavg/server/aggregate": [0.01, 0], "fedavg/client/train": [0.1, 0]'
+FEDPROX = '"fedprox/client/train": [0.1, 0], "fedprox/server/aggregate": [0.01, 0]'
+LEAGUE = """\
+accuracy_of = "global"
+task = "digits"
+networks = ["lan"]
+baseline = "fedavg"
+target = 0.9
+units = 8
+seeds = [0, 1]
+tuning = {seeds = [100], points = 2, first = 1}
+[space]
+"task.solver.sgd.lr" = {low = 0.01, high = 1.0, default = 0.1}
+waiting = {low = 1, high = 4, default = 2}
+[[entries]]
+name = "fedavg"
+[[entries]]
+name = "fedprox"
+mu = 0.0
+"""
+
+
+@pytest.fixture
+def folder(small: Path) -> Path:
+    """A suite of one network with a league; a round takes a quarter of a second."""
+    made = small.parent / "networks"
+    (made / "tasks").mkdir(parents=True)
+    (made / "leagues").mkdir()
+    (made / "lan.yaml").write_text(LAN)
+    (made / "costs.json").write_text(PRICES % f"{FEDAVG}, {FEDPROX}")
+    (made / "tasks" / "digits.yaml").write_text("extends: ../lan.yaml\nname: suite7-digits\nstop: {accuracy: 0.3}\n")
+    (made / "tasks" / "digits.units.csv").write_text("network,unit_s\nlan,0.2\n")
+    (made / "leagues" / "plain.toml").write_text(LEAGUE)
+    return made
+
+
+def run(folder: Path, **more: Any) -> list[Mapping[str, str]]:
+    return leagues.run(League.of("plain", folder=folder), Where(in_turn, 0), folder / "rows.csv", folder / "out",
+                       **more)
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+def test_tuning_comes_first_and_fedprox_without_its_term_is_fedavg(folder: Path) -> None:
+    rows = run(folder)
+    said = [(row["label"], row["part"], row["point"], row["seed"]) for row in rows]
+    point = standings.chosen(League.of("plain", folder=folder), rows)
+    assert said[:4] == [("fedavg", TUNING, "0", "100"), ("fedavg", TUNING, "1", "100"),
+                        ("fedavg", SCORING, str(point["fedavg"]), "0"), ("fedavg", SCORING, str(point["fedavg"]), "1")]
+    own = {label: [row for row in rows if row["label"] == label and row["part"] == TUNING] for label in point}
+    assert [row["path"].split()[-1].split(":")[2] for row in own["fedavg"]] == [
+        row["path"].split()[-1].split(":")[2] for row in own["fedprox"]]
+    lengths = [float(row["path"].split()[-1].split(":")[0]) for row in (own["fedavg"][0], rows[2])]
+    assert lengths[0] <= 0.8 < lengths[1] <= 1.6                    # half of 8 units, all of them
+
+
+def test_a_league_that_was_cut_goes_on_and_has_each_row_once(folder: Path) -> None:
+    table = folder / "rows.csv"
+    whole = [row["digest"] for row in run(folder)]
+    lines = table.read_text().splitlines(keepends=True)
+    table.write_text("".join(lines[:3]) + lines[3][:40])           # in the middle of a row
+    again = [row["digest"] for row in run(folder)]
+    assert sorted(again) == sorted(whole)
+    before = table.read_bytes()
+    run(folder)
+    assert table.read_bytes() == before
+
+
+def test_a_computation_without_a_price_is_refused(folder: Path) -> None:
+    (folder / "costs.json").write_text(PRICES % FEDAVG.partition(", \"")[0])
+    with pytest.raises(StudyError, match="the profile has no price of 'fedavg/client/train'"):
+        run(folder)
+    (folder / "lan.yaml").write_text(LAN.replace("costs.json}", "costs.json, default: zero}"))
+    with pytest.raises(StudyError, match=r"fedavg on lan: compute\.default: zero"):
+        run(folder)
+
+
+def test_another_kind_of_accuracy_is_refused(folder: Path) -> None:
+    (folder / "leagues" / "plain.toml").write_text(LEAGUE.replace("mu = 0.0", "personal = true"))
+    with pytest.raises(StudyError, match="league plain has global accuracy; that of fedprox is personal"):
+        run(folder)
+
+
+def test_rows_of_another_definition_are_passed_over(folder: Path) -> None:
+    run(folder, wanted=["fedavg"])
+    (folder / "leagues" / "plain.toml").write_text(LEAGUE.replace("units = 8", "units = 9"))
+    assert read(folder / "rows.csv", League.of("plain", folder=folder)) == []
+    with pytest.raises(StudyError, match="there are plain"):
+        League.of("fast", folder=folder)
+
+
+def test_the_command_prints_the_tables_and_writes_leaderboard_and_page(folder: Path, monkeypatch: pytest.MonkeyPatch,
+                                                                      capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(Suite, "of", classmethod(lambda cls, _=None, of=Suite.of: of(folder)))
+    monkeypatch.setattr("sys.argv", ["emul", "suite", "--league", "plain", "--network", "lan", "--out",
+                                     str(folder / "out"), "--workers", "0", "--quiet"])
+    with pytest.raises(SystemExit, match="0"):
+        cli.main()
+    said = capsys.readouterr().out
+    assert "lan: seconds to " in said
+    assert "emul suite 7, league plain " in said
+    with (folder / "out" / "leaderboard.csv").open() as file:
+        assert [row["rank"] for row in csv.DictReader(file)] == ["1", "1"]
+    assert "Accuracy over time" in (folder / "out" / "league.html").read_text()
+
+
+# --- the league that comes along --------------------------------------------------------------------------------------
+
+def test_every_entry_of_the_league_that_comes_along_is_a_sound_scenario_with_prices() -> None:
+    league = League.of("plain", "digits")
+    for entry in league.entries:
+        cell, *_ = league.cells(entry, entry.points - 1, "home", TUNING)
+        assert cell.seed == 100
+    labels = {entry.parameters["name"] for entry in league.entries}
+    for task in ("digits", "fashion"):
+        prices = json.loads((league.suite.folder / "tasks" / f"{task}.profile.json").read_text())["costs"]
+        assert {f"{name}/client/train" for name in labels} <= set(prices)
+        assert {*league.networks, *league.extended} <= set(league.suite.units(task))
+
+
+# --- spaces -----------------------------------------------------------------------------------------------------------
+
+def test_points_are_the_defaults_and_then_values_within_the_space() -> None:
+    entry = LeagueEntry("x", {"name": "fedavg"}, {"a": Range(0.01, 1, 0.1), "b": Range(1, 20, 10, whole=True)}, 5)
+    assert entry.values(0, 1) == {"a": 0.1, "b": 10}
+    found = [entry.values(point, 1) for point in range(1, 40)]
+    assert all(0.01 <= one["a"] <= 1 and one["b"] in range(1, 21) for one in found)
+    for low, high in ((0.01, 0.1), (0.1, 1)):                       # even in the logarithm
+        assert sum(low <= one["a"] < high for one in found) in range(18, 22)
+    assert len({tuple(one.values()) for one in found[:4]}) == 4
+
+
+# --- statistics -------------------------------------------------------------------------------------------------------
+
+def test_the_signed_rank_test_is_that_of_scipy() -> None:
+    wilcoxon = pytest.importorskip("scipy.stats").wilcoxon
+    rng = np.random.default_rng(1)
+    for n in (3, 7, 10):
+        x = rng.normal(0.3, 1, n)
+        assert standings.signed_rank(x) == pytest.approx(wilcoxon(x, method="exact").pvalue)
+    assert standings.signed_rank([math.inf] * 6) == pytest.approx(2 / 2**6)
+    assert standings.signed_rank([0.0, 0.0]) == 1
+
+
+@given(st.lists(st.floats(0.1, 100) | st.just(math.inf), min_size=3, max_size=12))
+def test_the_interval_of_a_median_holds_it_and_lies_within_the_values(values: list[float]) -> None:
+    low, high = standings.median_interval(values)
+    assert min(values) <= low <= np.median(values) <= high <= max(values)
+
+
+def test_ratios_of_times_are_paired_and_two_that_never_arrive_are_equal() -> None:
+    one, other = {0: 2.0, 1: math.inf, 2: math.inf, 3: 3.0}, {0: 1.0, 1: math.inf, 2: 5.0, 3: math.inf}
+    assert standings.log_ratios(one, other).tolist() == [pytest.approx(math.log(2)), 0, math.inf, -math.inf]
+
+
+def rows(of: Mapping[str, Sequence[float]]) -> list[dict[str, str]]:
+    """Scored rows on network n: seconds to 0.9 by seed; infinite: it ends at 0.5."""
+    return [dict.fromkeys(COLUMNS, "") | {
+        "part": SCORING, "network": "n", "label": label, "seed": str(seed), "point": "0",
+        "path": f"0.01:1:0.1 {1e6 if math.isinf(value) else value}:2:{0.5 if math.isinf(value) else 1}"}
+        for label, values in of.items() for seed, value in enumerate(values)]
+
+
+def league(labels: Sequence[str], seeds: int) -> League:
+    entries = tuple(LeagueEntry(label, {"name": label}, {}, 1) for label in labels)
+    return League("l", Suite.of(), "digits", "global", ("n",), (), labels[0], 0.9, 60, tuple(range(seeds)), (100,), 1,
+                  (), entries, "")
+
+
+def test_schemes_that_cannot_be_told_apart_share_a_rank() -> None:
+    times = {"base": [float(x) for x in range(10, 20)], "same": [x + (-1) ** x * 0.5 for x in range(10, 20)],
+             "slow": [2.0 * x for x in range(10, 20)], "never": [math.inf] * 10}
+    asked = league(list(times), 10)
+    found = standings.standings(asked, rows(times), "n")
+    assert {one.label: one.rank for one in found} == {"base": 1, "same": 1, "slow": 3, "never": 4}
+    slow = next(one for one in found if one.label == "slow")
+    assert slow.ratio[0] == pytest.approx(2, rel=0.1)
+    assert "never" in standings.table_lines(found)[3]
+    shares = standings.profile({"n": found})
+    assert shares["never"] == [0, 0, 0, 0]
+    assert shares["slow"][3] == 1
+
+
+def test_a_scheme_without_all_seeds_is_not_ranked() -> None:
+    times = {"base": [1.0, 2.0], "part": [1.0]}
+    asked = league(list(times), 2)
+    assert [one.label for one in standings.standings(asked, rows(times), "n")] == ["base"]
+    assert "not whole: part" in list(standings.lines(asked, rows(times)))
+
+
+def test_the_point_with_the_best_ranks_is_chosen_and_the_baseline_sets_the_target() -> None:
+    asked = league(["base", "other"], 2)
+    entries = tuple(LeagueEntry(label, {"name": label}, {}, 2) for label in ("base", "other"))
+    asked = leagues.replace(asked, entries=entries)
+    tuned = [dict.fromkeys(COLUMNS, "") | {"part": TUNING, "network": "n", "label": label, "seed": "100",
+                                           "point": point, "path": path} for label, point, path in (
+        ("base", "0", "1:1:0.5"), ("base", "1", "1:1:0.8"),         # the higher end; the target is 0.72
+        ("other", "0", "1:1:0.6 2:1:0.9"), ("other", "1", "1:1:0.73"))]
+    assert standings.chosen(asked, tuned) == {"base": 1, "other": 1}
+    assert standings.chosen(asked, tuned[1:]) == {}
