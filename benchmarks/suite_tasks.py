@@ -100,7 +100,7 @@ def units(task: str) -> None:
     (suite.folder / "tasks" / f"{task}.units.csv").write_text("".join(["network,unit_s\n", *found]), encoding="utf-8")
 
 
-def unit(network: Path, edits: list[str]) -> float:
+def unit(network: Path, edits: list[scenario.Edit]) -> float:
     """Virtual seconds: the median, over the clients whose first update of FedAvg arrives, of its arrival."""
     sets = {key: json.loads(value) for key, _, value in (edit.partition("=") for edit in map(str, edits))}
     with tempfile.TemporaryDirectory() as folder:

@@ -170,7 +170,7 @@ def read(table: Path, league: League) -> list[Row]:
         if tuple(reader.fieldnames or ()) != COLUMNS:
             raise StudyError(f"{table}: is no table of a league")
         rows = [row for row in reader if None not in row.values() and None not in row]     # the last may have been cut
-    mine = [row for row in rows if (row["league"], row["task"], row["definition"]) == (
+    mine: list[Row] = [row for row in rows if (row["league"], row["task"], row["definition"]) == (
         league.name, league.task, league.definition)]
     wrong = {row["label"]: row["accuracy_of"] for row in mine if row["accuracy_of"] != league.accuracy_of}
     if wrong:

@@ -109,12 +109,11 @@ class Standing:
     accuracy: float
     interval: tuple[float, float]
     ratio: tuple[float, float, float]
-    settled: bool
 
     @property
     def median(self) -> float:
         """Of the times, s."""
-        return float(np.median([*self.times.values()]))
+        return median([*self.times.values()])
 
 
 def standings(league: League, rows: Sequence[Row], network: str, seeds: Sequence[int] | None = None,
@@ -131,7 +130,7 @@ def standings(league: League, rows: Sequence[Row], network: str, seeds: Sequence
         return []
     target = share * target_of(league, rows, network)
     times = {label: {seed: reaching(own[seed], target)[0] for seed in seeds} for label, own in scored.items()}
-    left = sorted(scored, key=lambda label: (float(np.median([*times[label].values()])),
+    left = sorted(scored, key=lambda label: (median([*times[label].values()]),
                                              -float(np.median([final(row) for row in scored[label].values()]))))
     first = left[0]
     found: list[Standing] = []
@@ -143,11 +142,12 @@ def standings(league: League, rows: Sequence[Row], network: str, seeds: Sequence
         for label in group:
             own = scored[label]
             against = log_ratios(times[label], times[first])
+            low, high = median_interval(against)
             found.append(Standing(
                 label, rank, int(next(iter(own.values()))["point"]), times[label],
-                float(np.median([reaching(row, target)[1] for row in own.values()])),
+                median([reaching(row, target)[1] for row in own.values()]),
                 float(np.median([final(row) for row in own.values()])), median_interval([*times[label].values()]),
-                tuple(float(np.exp(x)) for x in (np.median(against), *median_interval(against))), rank > 1))
+                (float(np.exp(median(against))), float(np.exp(low)), float(np.exp(high)))))
         left = [label for label in left if label not in group]
     return found
 
@@ -168,11 +168,20 @@ def median_interval(values: Sequence[float] | np.ndarray) -> tuple[float, float]
     """The 95 % percentile bootstrap of a median; values may be infinite."""
     x = np.sort(np.asarray(values, float))
     drawn = np.sort(generator(0, "league").integers(0, len(x), (RESAMPLES, len(x))), axis=1)
-    low, high = x[drawn[:, (len(x) - 1) // 2]], x[drawn[:, len(x) // 2]]
-    same = low == high                                  # inf - inf is no number
-    middle = np.where(same, low, np.where(np.isinf(low), low, np.where(np.isinf(high), high, (low + high) / 2)))
-    middle.sort()
-    return float(middle[int(0.025 * RESAMPLES)]), float(middle[int(0.975 * RESAMPLES)])
+    medians = np.sort(_middle(x[drawn[:, (len(x) - 1) // 2]], x[drawn[:, len(x) // 2]]))
+    return float(medians[int(0.025 * RESAMPLES)]), float(medians[int(0.975 * RESAMPLES)])
+
+
+def median(values: Sequence[float] | np.ndarray) -> float:
+    """The median of values that may be infinite; between -inf and inf it is the upper one."""
+    x = np.sort(np.asarray(values, float))
+    return float(_middle(x[(len(x) - 1) // 2], x[len(x) // 2]))
+
+
+def _middle(low: Any, high: Any) -> Any:
+    """The middle of two values that ascend, without the sum of two infinite ones, which is no number."""
+    with np.errstate(invalid="ignore"):
+        return np.where(low == high, low, np.where(np.isinf(high), high, (low + high) / 2))
 
 
 def signed_rank(values: Sequence[float] | np.ndarray) -> float:

@@ -184,7 +184,9 @@ def test_the_signed_rank_test_is_that_of_scipy() -> None:
 @given(st.lists(st.floats(0.1, 100) | st.just(math.inf), min_size=3, max_size=12))
 def test_the_interval_of_a_median_holds_it_and_lies_within_the_values(values: list[float]) -> None:
     low, high = standings.median_interval(values)
-    assert min(values) <= low <= np.median(values) <= high <= max(values)
+    assert min(values) <= low <= standings.median(values) <= high <= max(values)
+    assert standings.median(values) == np.median(values)
+    assert standings.median([-math.inf, math.inf]) == math.inf
 
 
 def test_ratios_of_times_are_paired_and_two_that_never_arrive_are_equal() -> None:
