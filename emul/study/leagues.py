@@ -16,15 +16,15 @@ import json
 import math
 import shutil
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from emul.base.files import write_atomically
+from emul.base.plain import PlainDict, PlainMapping
 from emul.record.rundir import SUMMARY, read_json
 from emul.registry import schemes as registry
 from emul.scenario.params import scenario_keys
@@ -75,7 +75,7 @@ class LeagueEntry:
     """A scheme in a league. parameters: as a scenario has them. every: rounds between two evaluations."""
 
     label: str
-    parameters: dict[str, Any]
+    parameters: PlainDict
     space: dict[str, Range]
     points: int
     every: int = 1
@@ -179,7 +179,7 @@ def read(table: Path, league: League) -> list[Row]:
     return mine
 
 
-def row_of(table: Path, study: Path, cell: Cell, league: League, part: str, point: int) -> dict[str, Any]:
+def row_of(table: Path, study: Path, cell: Cell, league: League, part: str, point: int) -> PlainDict:
     """The row of a cell that was run in the study."""
     summary = read_json(study / CELLS / cell.key / SUMMARY)
     result, curve = tables.result(study, cell, summary), tables.curve(study / CELLS / cell.key)
@@ -260,7 +260,7 @@ def _run(league: League, where: Where, table: Path, out: Path, entry: LeagueEntr
         raise StudyError("\n".join(failed))
 
 
-def keep(table: Path, row: Mapping[str, Any]) -> None:
+def keep(table: Path, row: PlainMapping) -> None:
     """Append a row; a row that was cut before it is ended."""
     table.parent.mkdir(parents=True, exist_ok=True)
     with table.open("a+", newline="", encoding="utf-8") as file:

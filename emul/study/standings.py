@@ -16,10 +16,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from emul.base.plain import PlainDict
 from emul.base.streams import generator
 from emul.study.stats import RESAMPLES, holm
 from emul.study.text import aligned
@@ -83,13 +84,13 @@ def _tuned(row: Row, target: float | None) -> tuple[float, float]:
     return (0.0 if target is None else reaching(row, target)[0], -final(row))
 
 
-def ranks(values: Sequence[Any]) -> list[float]:
+def ranks(values: Sequence[float] | Sequence[tuple[float, float]]) -> list[float]:
     """Ranks from 1, the mean rank where values are equal.
 
     >>> ranks([3, 1, 3])
     [2.5, 1.0, 2.5]
     """
-    place = {value: [] for value in values}     # type: dict[Any, list[int]]
+    place: dict[object, list[int]] = {value: [] for value in values}
     for number, value in enumerate(sorted(values), start=1):
         place[value].append(number)
     return [float(np.mean(place[value])) for value in values]
@@ -178,7 +179,7 @@ def median(values: Sequence[float] | np.ndarray) -> float:
     return float(_middle(x[(len(x) - 1) // 2], x[len(x) // 2]))
 
 
-def _middle(low: Any, high: Any) -> Any:
+def _middle(low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """The middle of two values that ascend, without the sum of two infinite ones, which is no number."""
     with np.errstate(invalid="ignore"):
         return np.where(low == high, low, np.where(np.isinf(high), high, (low + high) / 2))
@@ -318,7 +319,7 @@ LEADERBOARD = ("league", "scheme", "network", "task", "rank", "median_s", "low_s
                "who", "date")
 
 
-def leaderboard(league: League, rows: Sequence[Row], who: str = "emul") -> list[dict[str, Any]]:
+def leaderboard(league: League, rows: Sequence[Row], who: str = "emul") -> list[PlainDict]:
     """A row a scheme and network that is whole, `LEADERBOARD`."""
     found = []
     spaces = {entry.label: entry for entry in league.entries}
@@ -337,7 +338,7 @@ def leaderboard(league: League, rows: Sequence[Row], who: str = "emul") -> list[
     return found
 
 
-def curves(league: League, rows: Sequence[Row], network: str, steps: int = 60) -> list[dict[str, Any]]:
+def curves(league: League, rows: Sequence[Row], network: str, steps: int = 60) -> list[PlainDict]:
     """Of each scheme that is whole, {scheme, virtual_s, accuracy}: the median over seeds of the last accuracy seen."""
     mine = [row for row in rows if row["part"] == SCORING and row["network"] == network]
     end = league.units * league.suite.units(league.task)[network]

@@ -197,7 +197,7 @@ def task_of(suite: Suite, said: str) -> SuiteTask:
     return SuiteTask(file.stem, edits, found.stop.accuracy)
 
 
-def _within(section: Any, folder: Path) -> Any:
+def _within(section: object, folder: Path) -> object:
     """A section with names of files below a folder as that folder's networks say them, so that rows hold elsewhere."""
     if isinstance(section, dict):
         return {key: _within(value, folder) for key, value in section.items()}
