@@ -11,7 +11,8 @@ from benchmarks.common import ROOT
 from benchmarks.document import replaced
 from benchmarks.finished import markdown
 from emul.study import standings
-from emul.study.leagues import League, read
+from emul.study.league_runs import read
+from emul.study.leagues import League
 from emul.study.standings import Row
 
 PAGE = ROOT / "docs" / "atlas.md"

@@ -255,7 +255,8 @@ def suite(schemes: Annotated[str | None, typer.Option(metavar="A,B", help=(
 def _league(name: str, where: Where, task: str | None, networks: Sequence[str], wanted: Sequence[str],
             out: Path | None, done: Path | None, report: bool) -> None:
     from emul.study import standings
-    from emul.study.leagues import League, page, run, write_leaderboard
+    from emul.study.league_runs import page, run, write_leaderboard
+    from emul.study.leagues import League
 
     league = League.of(name, task)
     out = out or Path("runs") / f"league-{name}-{league.task}"

@@ -2,57 +2,28 @@
 
 A league is a file `leagues/NAME.toml` of the suite's folder. Each of its entries has a space: parameters of the scheme,
 paths of the scenario, and `waiting`, all timeouts of the scheme in units of the network. Point 0 is the defaults, the
-others are a quasi-random sequence. One point is chosen for all networks together, at half length, on seeds of its own
-(`emul.study.standings`); then it is scored. Results are rows of one table. All that is said is computed from the rows,
-so a league goes on where it was, on any machine.
+others are a quasi-random sequence. `emul.study.league_runs` runs a league, `emul.study.standings` says what came of it.
 
 Martin Roberts, The Unreasonable Effectiveness of Quasirandom Sequences, 2018 (the sequence R_d).
 """
 
 from __future__ import annotations
 
-import csv
 import json
-import math
-import shutil
 import tomllib
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 
-import numpy as np
-
-from emul.base.files import write_atomically
-from emul.base.plain import PlainDict, PlainMapping
-from emul.record.rundir import SUMMARY, read_json
+from emul.base.plain import PlainDict
 from emul.registry import schemes as registry
 from emul.scenario.params import scenario_keys
-from emul.study import tables
 from emul.study.cells import Cell, cells
-from emul.study.directory import StudyError, opened
-from emul.study.done import AGAIN, again
-from emul.study.job import CELLS, CellEvent, CellJob
-from emul.study.runs import StudyProgress, Where
-from emul.study.standings import (
-    HEAD,
-    LEADERBOARD,
-    SCORING,
-    TUNING,
-    Row,
-    chosen,
-    curves,
-    findings,
-    leaderboard,
-    standings,
-    table_lines,
-)
+from emul.study.directory import StudyError
 from emul.study.suite import Suite, free, seconds, task_of
 
+TUNING, SCORING = "tuning", "scoring"
 WAITING = "waiting"                 # the key of a space that is all timeouts of the scheme, in units of the network
-POINTS_OF_PATH = 60                 # observations that a row keeps of a run
-COLUMNS = (*AGAIN, "league", "task", "definition", "part", "network", "label", "point", "accuracy_of", "accuracy",
-           "rounds", "rounds_failed", "virtual_s", "bytes", "oracle_waits", "path")
 
 
 @dataclass(frozen=True)
@@ -157,154 +128,3 @@ class League:
         if reason := free(made[0].scenario):
             raise StudyError(f"{entry.label} on {network}: {reason}")
         return [replace(cell, network=network, scheme=entry.label) for cell in made]
-
-
-# --- rows -------------------------------------------------------------------------------------------------------------
-
-def read(table: Path, league: League) -> list[Row]:
-    """The rows of a league in a table; those of other leagues, tasks and definitions are passed over."""
-    if not table.is_file():
-        return []
-    with table.open(newline="", encoding="utf-8") as lines:
-        reader = csv.DictReader(lines)
-        if tuple(reader.fieldnames or ()) != COLUMNS:
-            raise StudyError(f"{table}: is no table of a league")
-        rows = [row for row in reader if None not in row.values() and None not in row]     # the last may have been cut
-    mine: list[Row] = [row for row in rows if (row["league"], row["task"], row["definition"]) == (
-        league.name, league.task, league.definition)]
-    wrong = {row["label"]: row["accuracy_of"] for row in mine if row["accuracy_of"] != league.accuracy_of}
-    if wrong:
-        raise StudyError(f"{table}: league {league.name} has {league.accuracy_of} accuracy; " + ", ".join(
-            f"that of {label} is {kind or 'none'}" for label, kind in wrong.items()))
-    return mine
-
-
-def row_of(table: Path, study: Path, cell: Cell, league: League, part: str, point: int) -> PlainDict:
-    """The row of a cell that was run in the study."""
-    summary = read_json(study / CELLS / cell.key / SUMMARY)
-    result, curve = tables.result(study, cell, summary), tables.curve(study / CELLS / cell.key)
-    limit = cell.scenario.stop.virtual_time_ns
-    curve = curve[curve["virtual_s"] <= (math.inf if limit is None else limit / 1e9)]
-    kept = curve.iloc[np.unique(np.linspace(0, len(curve) - 1, min(len(curve), POINTS_OF_PATH)).astype(int))]
-    path = " ".join(f"{s:.6g}:{mb:.5g}:{a:.4g}" for s, mb, a in zip(
-        kept["virtual_s"], kept["mb"], kept["accuracy"], strict=True))
-    said = {name: result[name] for name in ("accuracy", "rounds", "rounds_failed", "virtual_s", "bytes",
-                                            "oracle_waits")}
-    said = {name: f"{value:.6g}" if isinstance(value, float) else value for name, value in said.items()}
-    return {**again(table, study, cell), "league": league.name, "task": league.task, "definition": league.definition,
-            "part": part, "network": cell.network, "label": cell.scheme, "point": point,
-            "accuracy_of": result["accuracy_of"], **said, "path": path}
-
-
-# --- runs -------------------------------------------------------------------------------------------------------------
-
-def run(league: League, where: Where, table: Path, out: Path, networks: Sequence[str] = (),
-        wanted: Sequence[str] = ()) -> list[Row]:
-    """Run what the table lacks of a league, entry by entry: its tuning, then its scoring. Each run that ends is a row
-    at once, and its directory is removed. Returns all rows.
-
-    networks: scored alone; tuning is for all of the league in any case. wanted: labels of entries; the baseline is run,
-    too. Raises StudyError for a run that failed, such as one with a computation that has no price.
-    """
-    scored = networks or (*league.networks, *league.extended)
-    with opened(out, f"suite {league.suite.version} league {league.name}"):
-        for entry in league.entries:
-            if wanted and entry.label not in (*wanted, league.baseline):
-                continue
-            if entry.points > 1:
-                _run(league, where, table, out, entry, [(TUNING, point, network) for point in range(entry.points)
-                                                        for network in league.networks])
-            point = chosen(league, read(table, league)).get(entry.label)
-            if point is not None:
-                _run(league, where, table, out, entry, [(SCORING, point, network) for network in scored])
-    return read(table, league)
-
-
-def _run(league: League, where: Where, table: Path, out: Path, entry: LeagueEntry,
-         asked: Sequence[tuple[str, int, str]]) -> None:
-    there = {(row["part"], int(row["point"]), row["network"], int(row["seed"])) for row in read(table, league)
-             if row["label"] == entry.label}
-    todo: dict[str, tuple[Cell, str, int]] = {}
-    total = 0
-    for part, point, network in asked:
-        seeds = league.tuning_seeds if part == TUNING else league.seeds
-        total += len(seeds)
-        missing = [seed for seed in seeds if (part, point, network, seed) not in there]
-        if missing:
-            todo |= {cell.key: (cell, part, point) for cell in league.cells(entry, point, network, part)
-                     if cell.seed in missing}
-    progress = StudyProgress(total, len(todo), where.quiet)
-    failed: list[str] = []
-
-    def tell(event: CellEvent) -> None:
-        cell, part, point = todo[event.key]
-        if not event.done:
-            progress.moved(cell, event)
-            return
-        directory = out / CELLS / event.key
-        summary = read_json(directory / SUMMARY) if event.error is None else None
-        if event.error is None:
-            keep(table, row_of(table, out, cell, league, part, point))
-        else:
-            said = [line.strip() for line in event.error.strip().splitlines()]
-            failed.append(f"{cell.text}: " + " ... ".join(dict.fromkeys([said[0], said[-1]])))
-        progress.ended(cell, event, summary)
-        shutil.rmtree(directory, ignore_errors=True)
-
-    try:
-        where.engine([CellJob(key, cell.scenario.resolved(), str(out.resolve()), list(where.plugins), where.workers,
-                              store="none") for key, (cell, _, _) in todo.items()], tell)
-    finally:
-        progress.close()
-    if failed:
-        raise StudyError("\n".join(failed))
-
-
-def keep(table: Path, row: PlainMapping) -> None:
-    """Append a row; a row that was cut before it is ended."""
-    table.parent.mkdir(parents=True, exist_ok=True)
-    with table.open("a+", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        if not file.tell():
-            writer.writeheader()
-        elif not table.read_bytes().endswith(b"\n"):
-            file.write("\n")
-        writer.writerow(row)
-
-
-# --- files ------------------------------------------------------------------------------------------------------------
-
-def write_leaderboard(league: League, rows: Sequence[Row], file: Path) -> None:
-    """A row for each scheme and network that is whole."""
-    with write_atomically(file) as temporary, temporary.open("w", newline="", encoding="utf-8") as lines:
-        writer = csv.DictWriter(lines, LEADERBOARD, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(leaderboard(league, rows))
-
-
-def page(league: League, rows: Sequence[Row], networks: Sequence[str] = ()) -> str:
-    """The page of a league: of each network its curves and its table."""
-    import altair as alt
-    import pandas as pd
-
-    from emul.report.drawing import Figure, named, whole
-    from emul.report.page import Part, render
-    from emul.report.tradeoffs import scheme_marks
-
-    parts = [Part("agreement", "What the table rests on", text=". ".join(findings(league, rows, networks)) + ".")]
-    for network in networks or (*league.networks, *league.extended):
-        found = standings(league, rows, network)
-        if not found:
-            continue
-        frame = pd.DataFrame(curves(league, rows, network))
-        order = [one.label for one in found]
-        colour, _ = scheme_marks(order, order)
-        chart = named("curves").mark_line().encode(
-            x=alt.X("virtual_s:Q", title="virtual seconds"), color=colour,
-            y=alt.Y("accuracy:Q", title="accuracy", scale=alt.Scale(zero=False)))
-        figure = Figure(f"curves-{network}", "Accuracy over time", "A line is the median over the seeds.",
-                        f"Lines of {', '.join(order)}.", whole(chart, height=300),
-                        {"curves": frame.rename(columns={"scheme": "series"})}, frame)
-        parts.append(Part(network, network, [figure], tables=[(
-            "", pd.DataFrame(table_lines(found), columns=list(HEAD)))]))
-    return render(f"Suite {league.suite.version}, league {league.name}: {league.task}", parts)

@@ -16,21 +16,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from emul.base.plain import PlainDict
 from emul.base.streams import generator
+from emul.study.leagues import SCORING, TUNING, League
 from emul.study.stats import RESAMPLES, holm
 from emul.study.text import aligned
 
-if TYPE_CHECKING:
-    from emul.study.leagues import League
-
 Row = Mapping[str, str]
 
-TUNING, SCORING = "tuning", "scoring"
 LEVEL = 0.05
 TARGETS = (0.98, 1.0, 1.02)         # shares of the target under which ranks are compared
 

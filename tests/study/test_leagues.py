@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emul import cli
-from emul.study import leagues, standings
+from emul.study import league_runs, leagues, standings
 from emul.study.directory import StudyError
 from emul.study.engines import in_turn
-from emul.study.leagues import COLUMNS, League, LeagueEntry, Range, read
+from emul.study.league_runs import COLUMNS, read
+from emul.study.leagues import SCORING, TUNING, League, LeagueEntry, Range
 from emul.study.runs import Where
-from emul.study.standings import SCORING, TUNING
 from emul.study.suite import Suite
 
 LAN = """\
@@ -74,7 +74,7 @@ def folder(small: Path) -> Path:
 
 
 def run(folder: Path, **more: Any) -> list[Mapping[str, str]]:
-    return leagues.run(League.of("plain", folder=folder), Where(in_turn, 0), folder / "rows.csv", folder / "out",
+    return league_runs.run(League.of("plain", folder=folder), Where(in_turn, 0), folder / "rows.csv", folder / "out",
                        **more)
 
 
