@@ -1,4 +1,4 @@
-"""What the rows of a league say: the point that tuning chose, ranks on each network, and how far they hold.
+"""Statistics of the rows of a league: the point that tuning chose, ranks on each network, and how far these hold.
 
     t_s(n, i)       virtual seconds until scheme s reaches the target of network n on seed i; infinite: it did not
     log t_s / t_b   paired by seed. Both infinite: 0. Its median has a bootstrap interval, and Wilcoxon's signed-rank
@@ -286,7 +286,7 @@ def findings(league: League, rows: Sequence[Row], networks: Sequence[str] = ()) 
 
 
 def agreement(league: League, rows: Sequence[Row], networks: Sequence[str]) -> Iterator[str]:
-    """How far ranks hold between halves of the seeds, targets and networks (Spearman; the first rank's schemes)."""
+    """The rank correlations between halves of the seeds, targets and networks, by Spearman; whether halves have one first rank."""
     halves = league.seeds[::2], league.seeds[1::2]
     parted = {network: [standings(league, rows, network, half) for half in halves] for network in networks}
     same = sum(leaders(one) == leaders(other) for one, other in parted.values())
