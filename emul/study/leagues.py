@@ -64,7 +64,7 @@ class LeagueEntry:
 
 @dataclass(frozen=True)
 class League:
-    """What a file of a league says, for one task. definition: a hash of all that decides its rows' meaning."""
+    """The content of a league's file, for one task. definition: a hash of all that decides its rows' meaning."""
 
     name: str
     suite: Suite

@@ -286,7 +286,8 @@ def findings(league: League, rows: Sequence[Row], networks: Sequence[str] = ()) 
 
 
 def agreement(league: League, rows: Sequence[Row], networks: Sequence[str]) -> Iterator[str]:
-    """The rank correlations between halves of the seeds, targets and networks, by Spearman; whether halves have one first rank."""
+    """The rank correlations between halves of the seeds, targets and networks, by Spearman, and on how many networks
+    both halves have the same first rank."""
     halves = league.seeds[::2], league.seeds[1::2]
     parted = {network: [standings(league, rows, network, half) for half in halves] for network in networks}
     same = sum(leaders(one) == leaders(other) for one, other in parted.values())
