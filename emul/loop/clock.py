@@ -78,7 +78,7 @@ class ClientBlock:
     def up(self, payload: object) -> None:
         """Have the client send when it has computed: arrays, a number of bytes, or None. Raises LoopError: said twice,
         of peers, or neither arrays nor a number."""
-        begin = thread_time_ns()        # what is done here is of this thread alone, and its clock is the cheaper one
+        begin = thread_time_ns()        # other threads may go on with the client's work meanwhile
         if self._clock.mode == "peers":
             raise LoopError("at.up() has no server to send to: peers send by now.exchange(pairs, payloads)")
         if self._up:

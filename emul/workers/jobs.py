@@ -58,7 +58,7 @@ class Jobs:
             job.result, job.error = self._volatile.recall((node, job.number))
             job.end()
         if type(job.fn) is Elapsed and self._attacking is None:
-            # Nothing is left to do, so it waits for no turn: a client and round of a loop takes a tenth less CPU.
+            # nothing is left to do, so it waits for no turn; an attacker's is settled in its turn
             job.cpu_ns = job.fn.cpu_ns
             job.end()
             self.timings.append(Timing(node, job.label, job.work, job.cpu_ns))
