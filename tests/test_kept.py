@@ -253,7 +253,8 @@ def test_a_damaged_array_is_an_error_with_its_file(tmp_path: Path) -> None:
     kept.write_array(tmp_path, "n", "a", kept.array_bytes(np.arange(5)))
     file = tmp_path / "artefacts" / "n" / "a.npy"
     content = file.read_bytes()
-    for damaged in (b"", content[:-1], content + b"x", content[:20], b"\x93NUMPY" + bytes(40)):
+    for damaged in (b"", content[:-1], content + b"x", content[:20], b"\x93NUMPY" + bytes(40),
+                    content.replace(b"(5,)", b"[[[[")):
         file.write_bytes(damaged)
         with pytest.raises(KeptError, match=r"n/a\.npy: "):
             kept.read_array(tmp_path, "n", "a")
