@@ -40,7 +40,9 @@ from emul.study import verify
 from emul.study.directory import StudyError, opened
 from emul.testing import drive
 from emul.workers import joining
+from emul.workers.cluster import cluster
 from emul.workers.pool import Workers
+from emul.workers.steps import Steps
 
 RAN = "open(__file__ + '.ran', 'w').close()\n"          # a module that leaves a mark when it is imported
 
@@ -136,6 +138,15 @@ def test_ray_does_not_learn_of_the_current_folder(folder: Path, monkeypatch: pyt
     joining.join(None)
     assert began_in == [Path("/")]
     assert Path.cwd() == folder
+
+
+def test_a_worker_of_slurm_does_not_search_the_current_folder(folder: Path) -> None:
+    for name in ("msgspec", "numpy", "platform", "socket"):
+        (folder / f"{name}.py").write_text(RAN)
+    command = Steps(cluster("slurm", 1))._command("n1", "tcp://127.0.0.1:1")
+    subprocess.run(command[command.index(sys.executable):], input=b"", cwd=folder, timeout=60, check=False,
+                   capture_output=True)
+    assert not list(folder.glob("*.ran"))
 
 
 # --- run directories --------------------------------------------------------------------------------------------------

@@ -166,7 +166,7 @@ class Steps(Hosted[SlurmStep]):
                  f"--gpus-per-task={int(self._cluster.gpus)}" if self._cluster.gpus else "--gres=none"]
         if "SLURM_MEM_PER_CPU" not in os.environ:
             given.append("--mem=0")         # else the first step of a node has all of its memory
-        return ["srun", *job, *given, sys.executable, "-m", "emul.workers.step", control]
+        return ["srun", *job, *given, sys.executable, "-P", "-m", "emul.workers.step", control]
 
     def close(self) -> None:
         workers, self._workers = self._workers, []
