@@ -241,8 +241,15 @@ def traffic(scenario: Scenario, scheme: str, raw: dict[str, object], plugins: Se
             **{part: _sum(found) for part, found in rows.items()}, "learned": learned,
             "taking_part": taking_part(wiring.plan.roles, wiring.plan.rounds, scenario.stop.rounds),
             "failed": [f"{row['node_name']}: {row['why']}" for row in first if row["why"]],
+            "seconds_of_round": _seconds_of(first),
             "computations": priced, **({} if real.times is None else {"training": real.times.rows()}),
             "memory": footprint.estimate(scenario, wiring.network, Counter(wiring.plan.roles), seen, workers)}
+
+
+def _seconds_of(rounds: Sequence[PlainDict]) -> dict[str, float]:
+    """The seconds of the first round by what they went for, if the scheme reports `seconds_...`; {}: it does not."""
+    return {key.removeprefix("seconds_"): value for row in rounds[:1] for key, value in row.items()
+            if key.startswith("seconds_")}
 
 
 def taking_part(roles: Sequence[str], rounds: Mapping[int, Sequence[tuple[int, int]]], last: int | None,
@@ -412,6 +419,13 @@ def tables(explained: PlainDict) -> list[tuple[str, Cells]]:
                 *([one["role"], one["label"], f"{one['times']:,}",
                    _three(one["seconds"], _time) if one["seconds"] else "-",
                    " and ".join(by or "nothing" for by in one["priced_by"])] for one in row["computations"])]))
+    for row in explained["schemes"]:
+        if row.get("seconds_of_round"):
+            parts: dict[str, float] = row["seconds_of_round"]
+            whole = sum(parts.values()) or 1.0
+            found.append((f"{row['scheme']}, where the seconds of the first round go", [
+                ["part", "seconds", "share"],
+                *([part, _time(seconds), f"{seconds / whole:.0%}"] for part, seconds in parts.items())]))
     return [*found, *_training(explained["schemes"]), *_memory(explained["schemes"])]
 
 

@@ -182,7 +182,8 @@ def _details(run: RunData, prefix: str, budget: int) -> _Detail:
     if len(delayed):
         slow.append(figures.delays(delayed))
     work, held_up = stragglers.work(run), stragglers.held_up(run, waits)
-    parts.append(Part("stragglers", "Stragglers", [*slow, *stragglers.views(held_up, work)]))
+    parts.append(Part("stragglers", "Stragglers", [
+        *stragglers.seconds_figures(run.rounds), *slow, *stragglers.views(held_up, work)]))
     if run.summary.get("groups"):
         parts.append(Part("groups", "Groups of clients", stragglers.group_figures(run, held_up, work),
                           tables=[("", stragglers.group_table(run, held_up, work))]))

@@ -88,6 +88,35 @@ def waited_figure(held: pd.DataFrame, key: str = "waited-for", title: str = "Wai
                   in_rows(chart, len(kept)), {"waited": parts}, found, least_width=330)
 
 
+# --- where the seconds of a round go, of a scheme that reports it ----------------------------------------------------
+
+_SECONDS = "seconds_"
+_PART_COLOURS = ["$wait", "$late", "$s4", "$s2", "$s1", "$between", "$lost"]
+
+
+def seconds_figures(rounds: pd.DataFrame) -> list[Figure]:
+    """Seconds of each round by what they went for, in a stack; none if nobody has reported `seconds_...`."""
+    parts = [column for column in rounds if str(column).startswith(_SECONDS)]
+    found = rounds[["round", *parts]].dropna().head(_SHOWN) if parts else rounds.head(0)
+    if not len(found):
+        return []
+    names = [part.removeprefix(_SECONDS) for part in parts]
+    found = found.rename(columns=dict(zip(parts, names, strict=True))).assign(round=found["round"].astype(str))
+    long = found.melt(id_vars=["round"], var_name="part", value_name="seconds")
+    long = long.assign(rank=ranked(long["part"], names))
+    colours = [_PART_COLOURS[k % len(_PART_COLOURS)] for k in range(len(names))]
+    chart = stacked(named("seconds"), row_axis("round", found["round"].tolist()),
+                    alt.X("seconds:Q", title="virtual seconds of the round"), "part", names, colours,
+                    ["round:N", "part:N", alt.Tooltip("seconds:Q", format=",.4~g")], columns=4)
+    most = found[names].sum().idxmax()
+    return [Figure("seconds-of-rounds", "Where the seconds of a round go",
+                   "In the mean over the replies that the server waited for: its own polls and those of nodes, nodes "
+                   "that are busy with an earlier message, starts of processes, transfers, computing, waiting for the "
+                   "slowest.",
+                   f"Stacked bars of seconds by round; most of them: {most}.", in_rows(chart, len(found)),
+                   {"seconds": long}, found, least_width=330)]
+
+
 # --- work wasted ----------------------------------------------------------------------------------------------------
 
 def work(run: RunData) -> pd.DataFrame:

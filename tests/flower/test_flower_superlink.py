@@ -227,8 +227,9 @@ def test_the_parts_of_a_round_add_up_to_it() -> None:
     ledger.pull(9_000_000_000, quick)
     ledger.pull(13_000_000_000, slow)
     assert ledger.closed(14_000_000_000) == {
-        "poll_s": ((1 + 1.5 + 0.75) + (1.5 + 2 + 0.5)) / 2, "busy_s": 0.25, "start_s": 1, "compute_s": 3,
-        "transfer_s": ((0.5 + 0.25) + (1 + 0.5)) / 2, "slowest_s": 2, "server_s": 3}
+        "seconds_poll": ((1 + 1.5 + 0.75) + (1.5 + 2 + 0.5)) / 2, "seconds_busy": 0.25, "seconds_start": 1,
+        "seconds_compute": 3, "seconds_transfer": ((0.5 + 0.25) + (1 + 0.5)) / 2, "seconds_slowest": 2,
+        "seconds_server": 3}
 
 
 def test_a_late_reply_counts_from_the_last_push_on() -> None:
@@ -239,7 +240,7 @@ def test_a_late_reply_counts_from_the_last_push_on() -> None:
     ledger.pull(10_000_000_000, late)
     found = ledger.closed(10_000_000_000)
     assert sum(found.values()) == 10
-    assert (found["server_s"], found["compute_s"], found["transfer_s"], found["poll_s"]) == (4, 5, 0.5, 0.5)
+    assert [found[f"seconds_{part}"] for part in ("server", "compute", "transfer", "poll")] == [4, 5, 0.5, 0.5]
 
 
 # --- faults ----------------------------------------------------------------------------------------------------------
@@ -312,7 +313,7 @@ def test_a_round_says_where_its_seconds_go(tmp_path: Path) -> None:
                    config={"out": str(tmp_path / "out.json")})
     first, second, *_ = ran.rounds
     for row in (first, second):
-        parts = {part: row[f"{part}_s"] for part in PARTS}
+        parts = {part: row[f"seconds_{part}"] for part in PARTS}
         assert sum(parts.values()) == pytest.approx((row["left_ns"] - row["entered_ns"]) / 1e9, abs=1e-6)
         assert parts["compute"] == pytest.approx(SLEPT_S, abs=0.1)
         assert parts["start"] == START_S

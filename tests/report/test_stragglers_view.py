@@ -102,3 +102,12 @@ def test_a_page_has_both_figures_and_says_what_was_in_vain(runs: dict[str, data.
     both = stragglers.side_by_side({name: stragglers.work(one) for name, one in runs.items()})
     shares = both.table.groupby("run")["share"].sum()
     assert shares.to_dict() == pytest.approx(dict.fromkeys(runs, 1))
+
+
+def test_seconds_of_rounds_are_stacked_where_a_scheme_reports_them(runs: dict[str, data.RunData]) -> None:
+    assert stragglers.seconds_figures(runs["patient"].rounds) == []
+    rounds = pd.DataFrame({"round": [1, 2, 3], "seconds_poll": [6.0, 3.0, None], "seconds_start": [1.0, 1.5, None]})
+    figure, = stragglers.seconds_figures(rounds)
+    assert figure.frames["seconds"].sort_values(["round", "rank"])[["round", "part", "seconds"]].values.tolist() == [
+        ["1", "poll", 6.0], ["1", "start", 1.0], ["2", "poll", 3.0], ["2", "start", 1.5]]
+    assert "most of them: poll" in figure.words

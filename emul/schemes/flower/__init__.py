@@ -47,8 +47,7 @@ class Params:
     evaluate: Literal["app", "task"] = "app"    # the accuracy that counts: the app's, or that of the scenario's task
     stuck_s: float = 600.0              # real seconds that the server app may compute without a word
     log: Literal["debug", "info", "warning", "error"] = "error"     # of Flower's log, on stderr
-    # what carries messages: links alone; a SuperLink and SuperNodes as deployed; Flower's local simulation, no links
-    runtime: Literal["links", "superlink", "simulation"] = "links"
+    runtime: Literal["links", "superlink"] = "links"    # messages on links alone, or as SuperLink and SuperNodes do
     start_s: float = 1.2                # superlink: a ClientApp's process starts, at speed 1
     request_s: float = 0.015            # superlink: what the programs take for a request, beside the network
     node_poll_s: float | None = None    # superlink: between two looks of a SuperNode for a message; flwr's

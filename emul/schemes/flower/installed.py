@@ -35,8 +35,6 @@ class Installed:
     reply_poll_s: float             # SuperNode: between two looks for its ClientApp's reply
     task_poll_s: float              # SuperExec: between two looks for a task
     server_poll_s: float            # ServerApp: between two looks for replies in `send_and_receive`
-    simulation_poll_s: float        # the same in a local simulation
-    extract_poll_s: float           # local simulation: between two looks for messages to hand to its actors
     pushes: int                     # objects that are pushed at a time, a request each
     pulls: int                      # objects that are pulled at a time
     chunk_bytes: int                # of an array, an object each
@@ -79,8 +77,6 @@ def read() -> Installed:
         node_poll_s=slept(_NODE, "start_client_internal"), reply_poll_s=slept(_NODE, "_push_messages"),
         task_poll_s=named(_EXEC, "_DEFAULT_TASK_POLL_INTERVAL_SECONDS"),
         server_poll_s=slept(_GRID, "send_and_receive"),
-        simulation_poll_s=_default("superlink/grid/inmemory_grid.py", "__init__", "pull_interval"),
-        extract_poll_s=slept("server/superlink/fleet/vce/vce_api.py", "add_messages_to_queue", "wait"),
         pushes=int(named(_SHARED, "FLWR_PRIVATE_MAX_CONCURRENT_OBJ_PUSHES")),
         pulls=int(named(_SHARED, "FLWR_PRIVATE_MAX_CONCURRENT_OBJ_PULLS")),
         chunk_bytes=int(named(_COMMON, "FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE")),
@@ -106,7 +102,7 @@ def version() -> str:
 
 
 def _unknown(file: str, what: str) -> UnknownFlower:
-    return UnknownFlower(f"flwr {version()}: {file} has no {what}; runtime: superlink and simulation know the "
+    return UnknownFlower(f"flwr {version()}: {file} has no {what}; runtime: superlink knows the "
                          "deployment of flwr 1.41 and 1.42 (pip install 'flwr>=1.41,<1.43')")
 
 

@@ -172,9 +172,9 @@ class Ledger:
         self._pulled, self._begin, self._last = [], now_ns, now_ns
 
     def closed(self, now_ns: int) -> dict[str, float]:
-        """Of the round that ends now: {part_s: seconds}."""
+        """Of the round that ends now: {seconds_part: seconds}, which `emul explain` shows as a table."""
         self.push(now_ns)
-        found = {f"{part}_s": round(seconds, 9) for part, seconds in self._sums.items()}
+        found = {f"seconds_{part}": round(seconds, 9) for part, seconds in self._sums.items()}
         self._sums = dict.fromkeys(PARTS, 0.0)
         return found
 
