@@ -166,7 +166,8 @@ class Steps(Hosted[SlurmStep]):
                  f"--gpus-per-task={int(self._cluster.gpus)}" if self._cluster.gpus else "--gres=none"]
         if "SLURM_MEM_PER_CPU" not in os.environ:
             given.append("--mem=0")         # else the first step of a node has all of its memory
-        return ["srun", *job, *given, sys.executable, "-P", "-m", "emul.workers.step", control]
+        # -P: no module of the current folder, where a stranger's numpy.py may lie, takes the place of an installed one
+        return ["srun", *job, *given, sys.executable, "-P", "-m", "emul.workers.steps", control]
 
     def close(self) -> None:
         workers, self._workers = self._workers, []
@@ -236,3 +237,38 @@ def receive(source: IO[bytes], kind: type[T]) -> T:
         raise EOFError
     frame = source.read(_LENGTH.unpack(head)[0])
     return msgspec.msgpack.decode(frame, type=kind)
+
+
+# --- the program of a step --------------------------------------------------------------------------------------------
+
+def main(control: str) -> None:
+    """Be a host, asked on stdin and answering on stdout, until stdin ends. control: the coordinator's address."""
+    from emul.workers.hosting import ProcessHost  # here: it imports the reader of data sets
+
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)                           # the worker prints where it does not disturb
+    host = ProcessHost(address_towards(control.removeprefix("tcp://").rpartition(":")[0]))
+    lock = threading.Lock()
+
+    def answer(number: int, method: str, given: list[object]) -> None:
+        value, wrong = None, ""
+        try:
+            value = getattr(host, method)(*given)
+        except Exception as e:
+            wrong = f"its host cannot {method}: {type(e).__name__}: {e}"
+        with lock:
+            send(answers, [number, value, wrong])
+
+    try:
+        while True:
+            asked = receive(sys.stdin.buffer, tuple[int, str, list[object]])
+            threading.Thread(target=answer, args=asked, daemon=True).start()
+    except EOFError:
+        pass
+    finally:
+        host.end()
+    os._exit(0)                             # a thread may wait for the worker
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
