@@ -10,7 +10,7 @@ import itertools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import altair as alt
 import pandas as pd
@@ -77,11 +77,12 @@ class _NamedChart(alt.Chart):
     """Makes channels of texts such as "mean:Q" itself: Altair compares all classes of its schema for each of them, and
     that was a third of what the figures of a page took."""
 
-    def encode(self, *args: Any, **channels: Any) -> Any:
-        return super().encode(*args, **{key: _channel(key, given) for key, given in channels.items()})
+    def encode(self, *args: object, **channels: object) -> Self:
+        made: dict[str, Any] = {key: _channel(key, given) for key, given in channels.items()}
+        return super().encode(*args, **made)
 
 
-def _channel(key: str, given: Any) -> Any:
+def _channel(key: str, given: object) -> object:
     if isinstance(given, list):
         return [_channel(key, one) for one in given]
     return getattr(alt, key[0].upper() + key[1:])(given) if isinstance(given, str) else given
