@@ -249,15 +249,19 @@ def loaded(run: Path) -> Answer:
                 found.payload(kind)
     except EmulError as e:
         return Answer(2, str(e))
-    except Exception as e:
+    except (Exception, Overdue) as e:
         return Answer(-1, "", "".join(traceback.format_exception(e)))
     return Answer(0, "")
+
+
+class Overdue(BaseException):
+    """A command hangs. It is no error that a command could take for one of its file, as a TimeoutError is."""
 
 
 @contextlib.contextmanager
 def _in_time() -> Iterator[None]:
     def late(*_: object) -> None:
-        raise TimeoutError(f"it takes more than {LONGEST_S} s")
+        raise Overdue(f"it takes more than {LONGEST_S} s")
 
     before = signal.signal(signal.SIGALRM, late)
     signal.alarm(LONGEST_S)

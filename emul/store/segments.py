@@ -15,6 +15,7 @@ import errno
 import fcntl
 import mmap
 import os
+import stat
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -232,8 +233,10 @@ class Segment:
 
     @contextmanager
     def _opened(self) -> Iterator[int]:
-        file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)      # to open a pipe would wait for ever
         try:
+            if not stat.S_ISREG(os.fstat(file).st_mode):
+                raise OSError(errno.EINVAL, "expected a regular file", str(self.path))
             yield file
         finally:
             os.close(file)

@@ -350,6 +350,15 @@ def test_files_are_closed_whatever_was_done_with_them(tmp_path: Path, monkeypatc
     assert opened == {}
 
 
+def test_a_pipe_in_place_of_a_segment_is_named_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.segment")
+    for look in (summary, lambda folder: list(verify(folder))):
+        with pytest.raises(StoreError, match=r"a\.segment: expected a regular file"):
+            look(tmp_path)
+    with Store(tmp_path) as store:
+        assert store.get(key(1)) is None
+
+
 def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match=r"file: no folder for a store: File exists$"):
