@@ -89,7 +89,7 @@ def test_a_wheel_works_in_a_folder_without_a_checkout(tmp_path: Path) -> None:
     for name in ("emul", "scenarios", "topologies", "docs"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "emul.schema.json",
-                 "constraints.txt"):
+                 "CITATION.cff", "constraints.txt"):
         shutil.copyfile(ROOT / name, source / name)
     subprocess.run([*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path), str(source)],
                    check=True, timeout=240, cwd=tmp_path)
