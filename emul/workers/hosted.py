@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import logging
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
@@ -38,7 +39,7 @@ class At(Protocol):
 W = TypeVar("W", bound=At)
 
 
-class Hosted(Generic[W]):
+class Hosted(ABC, Generic[W]):
     """The part of a launcher that speaks with hosts about files, however they are reached."""
 
     def __init__(self, cluster: Cluster):
@@ -48,17 +49,17 @@ class Hosted(Generic[W]):
         self._away: dict[int, tuple[str, Path]] = {}        # worker -> its own folder of the run, the run's directory
         self._runs = itertools.count(1)
 
+    @abstractmethod
     def _all(self, method: str, *given: object) -> list[object]:
         """The answer of every host. Raises RunError if one is lost."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _answer(self, worker: W, method: str, *given: object) -> object:
         """The answer of one host. Raises RunError if it is lost."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _reach(self) -> bool:
         """True if hosts can be asked still."""
-        raise NotImplementedError
 
     def prepare(self, setups: Sequence[Setup]) -> Sequence[Setup]:
         """Ship what is not there: see the module. Raises RunError for GPUs that were not asked for."""

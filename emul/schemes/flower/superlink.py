@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -415,9 +416,9 @@ class PollingGrid(EmulGrid):
         self._expire(names, named=False)
         return self._given_out(names)
 
+    @abstractmethod
     def _fetch(self, names: Sequence[str]) -> None:
         """Take the replies to these messages that are there."""
-        raise NotImplementedError
 
     def _push(self, messages: list[Message], floating: bool) -> list[str]:
         self._watched = 0
@@ -435,9 +436,9 @@ class PollingGrid(EmulGrid):
                                       self.clock.now_ns + round(meta.ttl * 1e9))
         return names
 
+    @abstractmethod
     def _hand_over(self, messages: Sequence[Message]) -> list[str]:
         """Push messages; their names."""
-        raise NotImplementedError
 
     def closing(self) -> BeginRound:
         """The report on the round that ends, with where its seconds went."""
