@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from abc import abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -378,11 +377,18 @@ async def serve(node: Node, link: SuperLink) -> None:
 # --- the ServerApp's Grid, beside the SuperLink ----------------------------------------------------------------------
 
 @dataclass
-class PollingGrid(EmulGrid):
-    """A Grid whose replies lie somewhere until the app pulls them. period_s: of `send_and_receive`."""
+class LinkGrid(EmulGrid):
+    """Flower's `HttpGrid`: replies lie in the SuperLink until the app pulls them. draw: a number from 0 to 1, for the
+    waits for objects that are not there yet."""
 
-    period_s: float = 0.0
+    link: SuperLink = field(kw_only=True)
+    request_s: float = field(kw_only=True)          # of the programs, for a request
+    draw: Callable[[], float] = field(kw_only=True)
     ledger: Ledger = field(default_factory=Ledger)
+
+    def get_node_ids(self) -> list[int]:
+        """Those that are online, and take part."""
+        return sorted({*super().get_node_ids()} & {*self.link.online(self.clock.now_ns)})
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         """As Flower's."""
@@ -397,7 +403,7 @@ class PollingGrid(EmulGrid):
         return found
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
-        """Push, then pull each `period_s` until all replies are there or the timeout has passed, as Flower does."""
+        """Push, then pull every `server_poll_s` until all replies are there or the timeout is over, as Flower does."""
         missing = self._push(list(messages), floating=False)
         limit = min((s for s in (timeout, self.timeout_s) if s is not None), default=math.inf)
         begun, found = self.clock.now_ns, list[Message]()
@@ -408,17 +414,13 @@ class PollingGrid(EmulGrid):
             missing = [name for name in missing if name not in answered]
             if not missing:
                 break
-            self._ask(Sleep(self.period_s))
+            self._ask(Sleep(self.link.waits.server_poll_s))
         return found
 
     def _pulled(self, names: list[str]) -> list[Message]:
         self._fetch(names)
         self._expire(names, named=False)
         return self._given_out(names)
-
-    @abstractmethod
-    def _fetch(self, names: Sequence[str]) -> None:
-        """Take the replies to these messages that are there."""
 
     def _push(self, messages: list[Message], floating: bool) -> list[str]:
         self._watched = 0
@@ -436,28 +438,11 @@ class PollingGrid(EmulGrid):
                                       self.clock.now_ns + round(meta.ttl * 1e9))
         return names
 
-    @abstractmethod
-    def _hand_over(self, messages: Sequence[Message]) -> list[str]:
-        """Push messages; their names."""
-
     def closing(self) -> BeginRound:
         """The report on the round that ends, with where its seconds went."""
         found = super().closing()
         found.counts |= self.ledger.closed(self.clock.now_ns)
         return found
-
-
-@dataclass
-class LinkGrid(PollingGrid):
-    """Flower's `HttpGrid`. draw: a number from 0 to 1, for the waits for objects that are not there yet."""
-
-    link: SuperLink = field(kw_only=True)
-    request_s: float = field(kw_only=True)          # of the programs, for a request
-    draw: Callable[[], float] = field(kw_only=True)
-
-    def get_node_ids(self) -> list[int]:
-        """Those that are online, and take part."""
-        return sorted({*super().get_node_ids()} & {*self.link.online(self.clock.now_ns)})
 
     def _hand_over(self, messages: Sequence[Message]) -> list[str]:
         names, missing = [], 0
@@ -477,6 +462,7 @@ class LinkGrid(PollingGrid):
             self._ask(Sleep(count * self.request_s))
 
     def _fetch(self, names: Sequence[str]) -> None:
+        """Take the replies to these messages that are there."""
         self._requests(1, 0)
         there, gone = self.link.replies([name for name in names if name in self._asked], self.clock.now_ns)
         for name in gone:
@@ -514,8 +500,7 @@ class LinkGrid(PollingGrid):
 
 def grid_of(node: Node, p: AppParams, link: SuperLink) -> Callable[..., LinkGrid]:
     """The Grid beside a SuperLink, but for what all Grids have."""
-    return partial(LinkGrid, period_s=link.waits.server_poll_s, link=link, request_s=p.request_s,
-                   draw=node.stream("pulls").random)
+    return partial(LinkGrid, link=link, request_s=p.request_s, draw=node.stream("pulls").random)
 
 
 def retries(waits: Installed, draw: Callable[[], float], objects: int) -> Iterator[float]:
