@@ -10,7 +10,6 @@ import ctypes
 import dataclasses
 import json
 import os
-import re
 import shutil
 import socket
 import subprocess
@@ -25,7 +24,7 @@ from pathlib import Path
 import pytest
 import zmq
 from digested import digests
-from own_ray import elsewhere_begun, own_ray
+from own_ray import elsewhere_begun
 from zmq.utils.monitor import recv_monitor_message
 
 from emul import engine
@@ -365,36 +364,6 @@ def test_a_coordinator_outside_of_the_cluster_has_workers_there_by_rays_client(n
                    "--on", cluster.address, "--workers", "3", "--out", tmp_path / "there"]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment())
     assert done.returncode == 0, done.stderr
-    (summary,) = (tmp_path / "there").glob("*/summary.json")
-    assert json.loads(summary.read_text())["digest"] == ran_here(tmp_path / "here")
-
-
-def test_the_command_for_slurm_runs_on_hosts_with_processes_of_their_own(net: Net, tmp_path: Path) -> None:
-    pytest.importorskip("ray", reason="Ray is not installed: install emul[ray]")
-    if shutil.which("unshare") is None:
-        pytest.skip("hosts with processes of their own need unshare (util-linux)")
-    page = (ROOT / "docs" / "cluster.md").read_text()
-    asked = re.search(r"^srun (ray symmetric-run .*?\n.*?)\n", page, re.MULTILINE)
-    assert asked
-    command = asked[1]
-    for word, here in {"$head": net.addresses[0], "--num-cpus 16": "--num-cpus 1 --object-store-memory 80000000",
-                       "scenario.yaml": f"{SCENARIO} --scheme fedavg --out {tmp_path / 'there'}", "60": "2"}.items():
-        assert word in command
-        command = command.replace(word, here)
-    with own_ray():
-        # a tmpfs each, since a machine's sockets lie there; what ends with a host is only what is on it
-        alone = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--mount", "sh", "-c",
-                 f'mount -t tmpfs none "$RAY_TMPDIR" && {command}\nexit $?']
-        told = {name: value for name, value in environment().items() if name != "RAY_ADDRESS"}
-        hosts = [subprocess.Popen(["ip", "netns", "exec", name, *alone], env=told, text=True, stdout=subprocess.PIPE,
-                                  stderr=subprocess.STDOUT) for name in net.names[:2]]
-        try:
-            said, _ = hosts[0].communicate(timeout=300)
-        finally:
-            for host in hosts:
-                host.kill()
-                host.communicate(timeout=60)
-    assert hosts[0].returncode == 0, said
     (summary,) = (tmp_path / "there").glob("*/summary.json")
     assert json.loads(summary.read_text())["digest"] == ran_here(tmp_path / "here")
 
