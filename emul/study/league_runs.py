@@ -25,7 +25,7 @@ from emul.study.leagues import SCORING, TUNING, League, LeagueEntry
 from emul.study.runs import StudyProgress, Where
 from emul.study.standings import HEAD, LEADERBOARD, Row, chosen, curves, findings, leaderboard, standings, table_lines
 
-POINTS_OF_PATH = 60                 # observations that a row keeps of a run
+POINTS_OF_PATH = 30                 # observations that a row keeps of a run, beside those that beat all before them
 COLUMNS = (*AGAIN, "league", "task", "definition", "part", "network", "label", "point", "accuracy_of", "accuracy",
            "rounds", "rounds_failed", "virtual_s", "bytes", "oracle_waits", "path")
 
@@ -33,15 +33,17 @@ COLUMNS = (*AGAIN, "league", "task", "definition", "part", "network", "label", "
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 def read(table: Path, league: League) -> list[Row]:
-    """The rows of a league in a table; those of other leagues, tasks and definitions are passed over."""
+    """The rows of a league in a table; those of other leagues and tasks, and of what was defined otherwise, are passed
+    over."""
     if not table.is_file():
         return []
     text = table.read_text(encoding="utf-8")
     reader = csv.DictReader(text[:text.rfind("\n") + 1].splitlines())       # the last row may have been cut
     if tuple(reader.fieldnames or ()) != COLUMNS:
         raise StudyError(f"{table}: is no table of a league")
-    mine: list[Row] = [row for row in reader if (row["league"], row["task"], row["definition"]) == (
-        league.name, league.task, league.definition)]
+    meanings = league.meanings()
+    mine: list[Row] = [row for row in reader if (row["league"], row["task"]) == (league.name, league.task)
+                       and row["definition"] == meanings.get((row["label"], row["network"]))]
     wrong = {row["label"]: row["accuracy_of"] for row in mine if row["accuracy_of"] != league.accuracy_of}
     if wrong:
         raise StudyError(f"{table}: league {league.name} has {league.accuracy_of} accuracy; " + ", ".join(
@@ -50,20 +52,25 @@ def read(table: Path, league: League) -> list[Row]:
 
 
 def row_of(table: Path, study: Path, cell: Cell, league: League, part: str, point: int) -> PlainDict:
-    """The row of a cell that was run in the study."""
+    """The row of a cell that was run in the study.
+
+    Its path has each observation that beats all before it, so that the time to any target is exact, and some others.
+    """
     summary = read_json(study / CELLS / cell.key / SUMMARY)
     result, curve = tables.result(study, cell, summary), tables.curve(study / CELLS / cell.key)
     limit = cell.scenario.stop.virtual_time_ns
     curve = curve[curve["virtual_s"] <= (math.inf if limit is None else limit / 1e9)]
-    kept = curve.iloc[np.unique(np.linspace(0, len(curve) - 1, min(len(curve), POINTS_OF_PATH)).astype(int))]
+    before = np.maximum.accumulate(np.concatenate([[-math.inf], curve["accuracy"].to_numpy()]))[:-1]
+    kept = curve.iloc[np.union1d(np.flatnonzero(curve["accuracy"] > before), np.linspace(
+        0, len(curve) - 1, min(len(curve), POINTS_OF_PATH)).astype(int))]
     path = " ".join(f"{s:.6g}:{mb:.5g}:{a:.4g}" for s, mb, a in zip(
         kept["virtual_s"], kept["mb"], kept["accuracy"], strict=True))
     said = {name: result[name] for name in ("accuracy", "rounds", "rounds_failed", "virtual_s", "bytes",
                                             "oracle_waits")}
     said = {name: f"{value:.6g}" if isinstance(value, float) else value for name, value in said.items()}
-    return {**again(table, study, cell), "league": league.name, "task": league.task, "definition": league.definition,
-            "part": part, "network": cell.network, "label": cell.scheme, "point": point,
-            "accuracy_of": result["accuracy_of"], **said, "path": path}
+    return {**again(table, study, cell), "league": league.name, "task": league.task,
+            "definition": league.meanings()[cell.scheme, cell.network], "part": part, "network": cell.network,
+            "label": cell.scheme, "point": point, "accuracy_of": result["accuracy_of"], **said, "path": path}
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------

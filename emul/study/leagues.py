@@ -64,7 +64,7 @@ class LeagueEntry:
 
 @dataclass(frozen=True)
 class League:
-    """The content of a league's file, for one task. definition: a hash of all that decides its rows' meaning."""
+    """The content of a league's file, for one task. common: what decides the meaning of all its rows, as JSON."""
 
     name: str
     suite: Suite
@@ -80,7 +80,7 @@ class League:
     first: int
     sets: tuple[str, ...]
     entries: tuple[LeagueEntry, ...]
-    definition: str
+    common: str = ""
 
     @classmethod
     def of(cls, name: str, task: str | None = None, folder: Path | None = None) -> League:
@@ -96,18 +96,34 @@ class League:
         lacking = [network for network in (*said["networks"], *said.get("extended", ())) if network not in units]
         if lacking:
             raise StudyError(f"task {task}: has no unit for {', '.join(lacking)}: leagues run on tasks of the suite")
-        common = {key: Range(**one) for key, one in said["space"].items()}
+        space = {key: Range(**one) for key, one in said["space"].items()}
         entries = []
         for one in said["entries"]:
             parameters = dict(one)
             own = {key: Range(**each) for key, each in parameters.pop("space", {}).items()}
             points, every = parameters.pop("points", said["tuning"]["points"]), parameters.pop("every", 1)
-            entries.append(LeagueEntry(one.get("label", one["name"]), parameters, common | own, points, every))
-        definition = json.dumps([suite.version, task, units, said], sort_keys=True)
+            entries.append(LeagueEntry(one.get("label", one["name"]), parameters, space | own, points, every))
+        # what a row does not depend on: a scheme or a network that is added leaves the rows of the others as they are
+        rules = {key: value for key, value in said.items() if key not in ("task", "entries", "extended")}
+        common = json.dumps([suite.version, task, {name: units[name] for name in said["networks"]}, rules],
+                            sort_keys=True)
         return cls(name, suite, task, said["accuracy_of"], tuple(said["networks"]), tuple(said.get("extended", ())),
                    said["baseline"], said["target"], said["units"], tuple(said["seeds"]),
                    tuple(said["tuning"]["seeds"]), said["tuning"]["first"], tuple(said.get("sets", ())),
-                   tuple(entries), blake2b(definition.encode(), digest_size=6).hexdigest())
+                   tuple(entries), common)
+
+    def meanings(self) -> dict[tuple[str, str], str]:
+        """(label, network) -> a hash of all that decides the meaning of rows of this scheme on this network."""
+        units = self.suite.units(self.task)
+        return {(entry.label, network): hashed([
+            self.common, entry.parameters, {key: vars(one) for key, one in entry.space.items()}, entry.points,
+            entry.every, units.get(network)])
+            for entry in self.entries for network in (*self.networks, *self.extended)}
+
+    @property
+    def definition(self) -> str:
+        """A hash of the rules, of all schemes with their spaces, and of the units of all networks."""
+        return hashed([self.common, *self.meanings().values()])
 
     def cells(self, entry: LeagueEntry, point: int, network: str, part: str) -> list[Cell]:
         """One cell a seed. Raises ScenarioError, and StudyError for one whose computations cost nothing."""
@@ -128,3 +144,8 @@ class League:
         if reason := free(made[0].scenario):
             raise StudyError(f"{entry.label} on {network}: {reason}")
         return [replace(cell, network=network, scheme=entry.label) for cell in made]
+
+
+def hashed(said: object) -> str:
+    """A short hash of plain values."""
+    return blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=6).hexdigest()

@@ -54,30 +54,31 @@ def final(row: Row) -> float:
 def chosen(league: League, rows: Sequence[Row]) -> dict[str, int]:
     """Label -> the point that its tuning chose, of those whose tuning is whole; of entries with one point that.
 
-    The baseline's is the one with the best rank by final accuracy, that of others by time to `target` of the chosen
-    baseline's median, then by final accuracy; ranks are taken within a network and seed, and their mean counts.
+    The best by time to the goal of the network, then by final accuracy: ranks are taken within a network and seed, and
+    their mean counts. The goal is `target` of the median final accuracy of the baseline's point that is best by final
+    accuracy.
     """
-    mine = [row for row in rows if row["part"] == TUNING]
     found = {entry.label: 0 for entry in league.entries if entry.points == 1}
     goal: dict[str, float] = {}
-    ordered = sorted(league.entries, key=lambda entry: entry.label != league.baseline)
-    for entry in (one for one in ordered if one.points > 1):
-        own = {(row["network"], int(row["seed"]), int(row["point"])): row for row in mine
-               if row["label"] == entry.label}
-        places = [(network, seed) for network in league.networks for seed in league.tuning_seeds]
-        if len(own) < len(places) * entry.points or (not goal and entry.label != league.baseline):
+    places = [(network, seed) for network in league.networks for seed in league.tuning_seeds]
+    for entry in sorted(league.entries, key=lambda entry: entry.label != league.baseline):
+        own = {(row["network"], int(row["seed"]), int(row["point"])): row for row in rows
+               if row["part"] == TUNING and row["label"] == entry.label}
+        if entry.points == 1 or len(own) < len(places) * entry.points:
             continue
-        scores = np.array([ranks([_tuned(own[*place, point], goal.get(place[0])) for point in range(entry.points)])
-                           for place in places])
-        best = found[entry.label] = int(np.argmin(scores.mean(axis=0)))
         if entry.label == league.baseline:
+            best = _best([[(0.0, -final(own[*place, point])) for point in range(entry.points)] for place in places])
             goal = {network: league.target * float(np.median([
                 final(own[network, seed, best]) for seed in league.tuning_seeds])) for network in league.networks}
+        if goal:
+            found[entry.label] = _best([[(reaching(row, goal[place[0]])[0], -final(row)) for row in (
+                own[*place, point] for point in range(entry.points))] for place in places])
     return found
 
 
-def _tuned(row: Row, target: float | None) -> tuple[float, float]:
-    return (0.0 if target is None else reaching(row, target)[0], -final(row))
+def _best(scores: Sequence[Sequence[tuple[float, float]]]) -> int:
+    """The point with the least mean rank. scores: of each place, those of the points, the least is best."""
+    return int(np.argmin(np.mean([ranks(one) for one in scores], axis=0)))
 
 
 def ranks(values: Sequence[float] | Sequence[tuple[float, float]]) -> list[float]:

@@ -120,10 +120,13 @@ def test_another_kind_of_accuracy_is_refused(folder: Path) -> None:
         run(folder)
 
 
-def test_rows_of_another_definition_are_passed_over(folder: Path) -> None:
+def test_rows_of_another_definition_are_passed_over_and_one_more_scheme_leaves_them(folder: Path) -> None:
     run(folder, wanted=["fedavg"])
-    (folder / "leagues" / "plain.toml").write_text(LEAGUE.replace("units = 8", "units = 9"))
-    assert read(folder / "rows.csv", League.of("plain", folder=folder)) == []
+    file = folder / "leagues" / "plain.toml"
+    for changed, kept in ((LEAGUE.replace("units = 8", "units = 9"), 0), (LEAGUE.replace("high = 1.0", "high = 2"), 0),
+                          (LEAGUE.replace("mu = 0.0", "mu = 0.1"), 4), (LEAGUE + '[[entries]]\nname = "fednova"\n', 4)):
+        file.write_text(changed)
+        assert len(read(folder / "rows.csv", League.of("plain", folder=folder))) == kept
     with pytest.raises(StudyError, match="there are plain"):
         League.of("fast", folder=folder)
 
@@ -229,13 +232,13 @@ def test_a_scheme_without_all_seeds_is_not_ranked() -> None:
     assert "not whole: part" in list(standings.lines(asked, rows(times)))
 
 
-def test_the_point_with_the_best_ranks_is_chosen_and_the_baseline_sets_the_target() -> None:
+def test_the_point_with_the_best_ranks_is_chosen_also_for_the_baseline_which_sets_the_goal() -> None:
     asked = league(["base", "other"], 2)
     entries = tuple(LeagueEntry(label, {"name": label}, {}, 2) for label in ("base", "other"))
     asked = leagues.replace(asked, entries=entries)
     tuned = [dict.fromkeys(COLUMNS, "") | {"part": TUNING, "network": "n", "label": label, "seed": "100",
                                            "point": point, "path": path} for label, point, path in (
-        ("base", "0", "1:1:0.5"), ("base", "1", "1:1:0.8"),         # the higher end; the target is 0.72
+        ("base", "0", "1:1:0.75"), ("base", "1", "2:1:0.8"),        # the higher end sets the goal 0.72, the sooner wins
         ("other", "0", "1:1:0.6 2:1:0.9"), ("other", "1", "1:1:0.73"))]
-    assert standings.chosen(asked, tuned) == {"base": 1, "other": 1}
+    assert standings.chosen(asked, tuned) == {"base": 0, "other": 1}
     assert standings.chosen(asked, tuned[1:]) == {}
