@@ -23,7 +23,19 @@ from emul.study.done import AGAIN, again
 from emul.study.job import CELLS, CellEvent, CellJob
 from emul.study.leagues import SCORING, TUNING, League, LeagueEntry
 from emul.study.runs import StudyProgress, Where
-from emul.study.standings import HEAD, LEADERBOARD, Row, chosen, curves, findings, leaderboard, standings, table_lines
+from emul.study.standings import (
+    HEAD,
+    LEADERBOARD,
+    Row,
+    chosen,
+    contrast,
+    contrast_line,
+    curves,
+    findings,
+    leaderboard,
+    standings,
+    table_lines,
+)
 
 POINTS_OF_PATH = 30                 # observations that a row keeps of a run, beside those that beat all before them
 COLUMNS = (*AGAIN, "league", "task", "definition", "part", "network", "label", "point", "accuracy_of", "accuracy",
@@ -173,15 +185,19 @@ def page(league: League, rows: Sequence[Row], networks: Sequence[str] = ()) -> s
         found = standings(league, rows, network)
         if not found:
             continue
-        frame = pd.DataFrame(curves(league, rows, network))
+        frame = pd.DataFrame(curves(league, rows, network)).rename(columns={"scheme": "series"})
         order = [one.label for one in found]
-        colour, _ = scheme_marks(order, order)
-        chart = named("curves").mark_line().encode(
-            x=alt.X("virtual_s:Q", title="virtual seconds"), color=colour,
-            y=alt.Y("accuracy:Q", title="accuracy", scale=alt.Scale(zero=False)))
-        figure = Figure(f"curves-{network}", "Accuracy over time", "A line is the median over the seeds.",
-                        f"Lines of {', '.join(order)}.", whole(chart, height=300),
-                        {"curves": frame.rename(columns={"scheme": "series"})}, frame)
-        parts.append(Part(network, network, [figure], tables=[(
+        shown = [("curves", "Accuracy over time", "A line is the median over the seeds.", order)]
+        if beside := [one.label for one in contrast(league, found)]:
+            shown.append(("contrast", f"{beside[0]} and {beside[1]}", contrast_line(league, found) + ".", beside))
+        figures = []
+        for key, title, text, labels in shown:
+            mine = frame[frame["series"].isin(labels)]
+            chart = named("curves").mark_line().encode(
+                x=alt.X("virtual_s:Q", title="virtual seconds"), color=scheme_marks(order, labels)[0],
+                y=alt.Y("accuracy:Q", title="accuracy", scale=alt.Scale(zero=False)))
+            figures.append(Figure(f"{key}-{network}", title, text, f"Lines of {', '.join(labels)}.",
+                                  whole(chart, height=300), {"curves": mine}, mine))
+        parts.append(Part(network, network, figures, tables=[(
             "", pd.DataFrame(table_lines(found), columns=list(HEAD)))]))
     return render(f"Suite {league.suite.version}, league {league.name}: {league.task}", parts)

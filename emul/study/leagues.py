@@ -64,7 +64,11 @@ class LeagueEntry:
 
 @dataclass(frozen=True)
 class League:
-    """The content of a league's file, for one task. common: what decides the meaning of all its rows, as JSON."""
+    """The content of a league's file, for one task.
+
+    common: what decides the meaning of all its rows, as JSON. contrast: the label of the baseline with another setting,
+    which pages show beside it; "": none.
+    """
 
     name: str
     suite: Suite
@@ -81,6 +85,7 @@ class League:
     sets: tuple[str, ...]
     entries: tuple[LeagueEntry, ...]
     common: str = ""
+    contrast: str = ""
 
     @classmethod
     def of(cls, name: str, task: str | None = None, folder: Path | None = None) -> League:
@@ -104,13 +109,13 @@ class League:
             points, every = parameters.pop("points", said["tuning"]["points"]), parameters.pop("every", 1)
             entries.append(LeagueEntry(one.get("label", one["name"]), parameters, space | own, points, every))
         # what a row does not depend on: a scheme or a network that is added leaves the rows of the others as they are
-        rules = {key: value for key, value in said.items() if key not in ("task", "entries", "extended")}
+        rules = {key: value for key, value in said.items() if key not in ("task", "entries", "extended", "contrast")}
         common = json.dumps([suite.version, task, {name: units[name] for name in said["networks"]}, rules],
                             sort_keys=True)
         return cls(name, suite, task, said["accuracy_of"], tuple(said["networks"]), tuple(said.get("extended", ())),
                    said["baseline"], said["target"], said["units"], tuple(said["seeds"]),
                    tuple(said["tuning"]["seeds"]), said["tuning"]["first"], tuple(said.get("sets", ())),
-                   tuple(entries), common)
+                   tuple(entries), common, said.get("contrast", ""))
 
     def meanings(self) -> dict[tuple[str, str], str]:
         """(label, network) -> a hash of all that decides the meaning of rows of this scheme on this network."""

@@ -271,9 +271,12 @@ def lines(league: League, rows: Sequence[Row], networks: Sequence[str] = ()) -> 
 
 
 def findings(league: League, rows: Sequence[Row], networks: Sequence[str] = ()) -> Iterator[str]:
-    """Performance profiles, how far ranks hold, the points that were chosen, and the badge."""
+    """The contrast, performance profiles, how far ranks hold, the points that were chosen, and the badge."""
     found = {network: own for network in networks or (*league.networks, *league.extended)
              if (own := standings(league, rows, network))}
+    for network, own in found.items():
+        if contrast(league, own):
+            yield f"{network}: {contrast_line(league, own)}"
     if found:
         yield "at most 1, 1.5, 2 and 4 times the least time, on this share of networks and seeds: " + "; ".join(
             f"{label} {', '.join(f'{x:.2f}' for x in shares)}" for label, shares in profile(found).items())
@@ -284,6 +287,28 @@ def findings(league: League, rows: Sequence[Row], networks: Sequence[str] = ()) 
         for entry in league.entries if entry.label in points
         for values in [entry.values(points[entry.label], league.first)])
     yield badge(league, rows)
+
+
+def contrast(league: League, found: Sequence[Standing]) -> list[Standing]:
+    """The baseline, its contrast, and the schemes that the contrast is behind and the baseline is not. Empty: one of
+    the two has no standing."""
+    of = {one.label: one for one in found}
+    if league.baseline not in of or league.contrast not in of:
+        return []
+    base, other = of[league.baseline], of[league.contrast]
+    return [base, other, *(one for one in found if one is not base and base.rank <= one.rank < other.rank)]
+
+
+def contrast_line(league: League, found: Sequence[Standing]) -> str:
+    """The times of the baseline and its contrast, their ratio with its interval, and whom the contrast is behind."""
+    base, other, *between = contrast(league, found)
+    ratios = log_ratios(other.times, base.times)
+    ratio, low, high = (math.exp(x) for x in (median(ratios), *median_interval(ratios)))
+    takes = (f"takes {_said(ratio)} times as long as {base.label}, {_ends((low, high))} "
+             f"({_said(other.median)} and {_said(base.median)} s)" if math.isfinite(ratio) else
+             f"does not reach the target on most seeds; {base.label} takes {_said(base.median)} s")
+    return f"{other.label} {takes}" + (
+        f"; it is behind {', '.join(one.label for one in between)}, which {base.label} is not" if between else "")
 
 
 def agreement(league: League, rows: Sequence[Row], networks: Sequence[str]) -> Iterator[str]:

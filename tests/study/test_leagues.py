@@ -225,6 +225,19 @@ def test_schemes_that_cannot_be_told_apart_share_a_rank() -> None:
     assert shares["slow"][3] == 1
 
 
+def test_the_contrast_is_set_beside_the_baseline_with_the_schemes_between_them() -> None:
+    times = {"base": [float(x) for x in range(10, 20)], "patient": [4.0 * x for x in range(10, 20)],
+             "between": [2.0 * x for x in range(10, 20)], "never": [math.inf] * 10}
+    asked = leagues.replace(league(list(times), 10), contrast="patient")
+    found = standings.standings(asked, rows(times), "n")
+    assert [one.label for one in standings.contrast(asked, found)] == ["base", "patient", "between"]
+    assert standings.contrast_line(asked, found) == ("patient takes 4 times as long as base, 4 to 4 (58 and 14.5 s); it "
+                                                     "is behind between, which base is not")
+    never = leagues.replace(asked, contrast="never")
+    assert standings.contrast_line(never, found).startswith("never does not reach the target on most seeds; base takes")
+    assert standings.contrast(leagues.replace(asked, contrast=""), found) == []
+
+
 def test_a_scheme_without_all_seeds_is_not_ranked() -> None:
     times = {"base": [1.0, 2.0], "part": [1.0]}
     asked = league(list(times), 2)
