@@ -1,22 +1,35 @@
-"""The page docs/atlas.md, of the committed rows of the suite's leagues: python -m benchmarks.leagues"""
+"""The page docs/atlas.md, of the committed rows of the suite's leagues, and the check of a submission to one of them.
+
+    python -m benchmarks.leagues                    the page, and the points that tuning chose: leagues/NAME.points.csv
+    python -m benchmarks.leagues --check FOLDER     its entry.toml, rows.csv and plug-ins: refused, or the ranks it has
+"""
 
 from __future__ import annotations
 
 import argparse
 import csv
-from collections.abc import Iterator
+import random
+import sys
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from benchmarks import document
 from benchmarks.common import ROOT
 from benchmarks.document import replaced
 from benchmarks.finished import markdown
-from emul.study import standings
+from emul.base.errors import EmulError
+from emul.learning.names import add_folder_of
+from emul.study import standings, verify
+from emul.study.cells import asked
+from emul.study.directory import StudyError
 from emul.study.league_runs import read
-from emul.study.leagues import League
+from emul.study.leagues import SCORING, TUNING, League, LeagueEntry, entries_of
 from emul.study.standings import Row
 
 PAGE = ROOT / "docs" / "atlas.md"
 TABLES = {"plain": ROOT / "docs" / "studies" / "data" / "league_plain.csv"}      # league -> its rows, of all tasks
+CHECKED = 2             # rows of a submission that are computed again
 
 
 def whole(league: League, rows: list[Row]) -> bool:
@@ -25,32 +38,37 @@ def whole(league: League, rows: list[Row]) -> bool:
 
 
 def paragraphs(league: League, rows: list[Row]) -> Iterator[str]:
-    """The tables of a league that is whole, or how far it has come."""
+    """The table of a league that is whole, or how far it has come."""
     if not whole(league, rows):
         yield f"`{league.name}` with `{league.task}` is not whole yet: it has {len(rows)} runs of this definition."
         return
-    for network in (*league.networks, *league.extended):
-        found = standings.standings(league, rows, network)
-        if found:
-            yield f"`{league.name}`, `{league.task}`, `{network}`: seconds to " \
-                  f"{100 * standings.target_of(league, rows, network):.1f} %."
-            yield markdown(standings.HEAD, standings.table_lines(found))
+    found = {network: standings.standings(league, rows, network) for network in (*league.networks, *league.extended)}
+    first = "\n".join(
+        f"- `{network}`, seconds to {100 * standings.target_of(league, rows, network):.1f} %: "
+        + ", ".join(f"{one.label} {one.median:.3g}" for one in own if one.rank == 1) + "."
+        for network, own in found.items() if own)
+    yield f"`{league.name}`, `{league.task}`: the schemes of the first rank, which the test does not tell apart."
+    yield first
+    yield markdown(("network", *standings.HEAD), ([network, *line] for network, own in found.items()
+                                                  for line in standings.table_lines(own)))
     yield "\n".join(f"- {line}" for line in standings.findings(league, rows))
 
 
-def block() -> str:
-    """All leagues, task by task, in the order in which their rows came."""
-    said = []
+def leagues() -> Iterator[tuple[League, list[Row]]]:
+    """All leagues with rows, task by task, in the order in which these came."""
     for name, table in TABLES.items():
-        if not table.is_file():
-            said.append(f"`{name}` has no run yet.")
-            continue
-        with table.open(newline="", encoding="utf-8") as lines:
-            tasks = dict.fromkeys(row["task"] for row in csv.DictReader(lines))
-        for task in tasks:
-            league = League.of(name, task)
-            said += paragraphs(league, read(table, league))
-    return "\n\n".join(said)
+        if table.is_file():
+            with table.open(newline="", encoding="utf-8") as lines:
+                tasks = dict.fromkeys(row["task"] for row in csv.DictReader(lines))
+            for task in tasks:
+                league = League.of(name, task)
+                yield league, read(table, league)
+
+
+def block() -> str:
+    """The tables and findings of all leagues."""
+    said = [line for league, rows in leagues() for line in paragraphs(league, rows)]
+    return "\n\n".join([*said, *(f"`{name}` has no run yet." for name, table in TABLES.items() if not table.is_file())])
 
 
 def filled(text: str) -> str:
@@ -58,9 +76,87 @@ def filled(text: str) -> str:
     return replaced(text, "leagues", block())
 
 
+def points(league: League, rows: list[Row]) -> Iterator[dict[str, str]]:
+    """The points that the tuning of a whole league chose, as `League.published` reads them."""
+    if whole(league, rows):
+        for label, point in standings.chosen(league, rows).items():
+            yield {"task": league.task, "label": label, "definition": league.meanings()[label, league.networks[0]],
+                   "point": str(point)}
+
+
+def write_points() -> None:
+    """A file a league, with a line for each task and scheme."""
+    found: dict[str, list[dict[str, str]]] = {}
+    for league, rows in leagues():
+        found.setdefault(league.name, []).extend(points(league, rows))
+    for name, lines in found.items():
+        if lines:
+            file = League.of(name).suite.folder / "leagues" / f"{name}.points.csv"
+            with file.open("w", newline="", encoding="utf-8") as out:
+                writer = csv.DictWriter(out, list(lines[0]), lineterminator="\n")
+                writer.writeheader()
+                writer.writerows(lines)
+
+
+# --- submissions ------------------------------------------------------------------------------------------------------
+
+def check(folder: Path) -> list[str]:
+    """The places of a submission, network by network. Raises StudyError with the reason for one that is refused."""
+    entry_file, table = folder / "entry.toml", folder / "rows.csv"
+    said = tomllib.loads(entry_file.read_text(encoding="utf-8"))
+    plugins = said.get("plugins", [])
+    for plugin in plugins:
+        add_folder_of(plugin, folder)
+    league = League.of(said["league"], said["task"], more=[entry_file])
+    own = {entry.get("label", entry["name"]) for entry in entries_of(entry_file)}
+    rows = read(table, league)
+    for entry in (one for one in league.entries if one.label in own):
+        expect_rows(league, entry, [row for row in rows if row["label"] == entry.label], plugins)
+    mine = [row for row in rows if row["label"] in own]
+    for row in random.SystemRandom().sample(mine, CHECKED):
+        verdict, = verify.some(table, [row], 0, most=1, modules=plugins)
+        if verdict.verdict not in (verify.EQUAL, verify.IN_VALUES):
+            raise StudyError(f"{row['label']} on {row['network']}, seed {row['seed']}: "
+                                    f"{verdict.verdict}: {verdict.detail}")
+    committed = [row for row in read(TABLES[league.name], league) if row["label"] not in own]
+    return [f"{network}: {one.label} has rank {one.rank} of {len(found)} schemes" for network in league.networks
+            for found in [standings.standings(league, [*committed, *mine], network)] for one in found
+            if one.label in own]
+
+
+def expect_rows(league: League, entry: LeagueEntry, rows: Sequence[Row], plugins: Sequence[str]) -> None:
+    """Raises StudyError unless these are the rows that the rules ask for: all of tuning, then those of the point that
+    it chose, each with the key of its cell."""
+    there = {(row["part"], int(row["point"]), row["network"], row["key"]) for row in rows}
+    if len(there) < len(rows):
+        raise StudyError(f"{entry.label}: has rows twice")
+    wanted = {(TUNING, point, network) for point in range(entry.points) for network in league.networks}
+    point = standings.chosen(league, [*read(TABLES[league.name], league), *rows]).get(entry.label)
+    wanted |= {(SCORING, point, network) for network in league.networks if point is not None}
+    keys = {(part, at, network, asked(cell.scenario, plugins)) for part, at, network in wanted
+            for cell in league.cells(entry, at, network, part, plugins)}
+    asked_for = {one for one in there if one[2] in league.networks}
+    if missing := keys - asked_for:
+        part, at, network, _ = min(missing)
+        raise StudyError(f"{entry.label}: lacks {len(missing)} rows, such as {part} of point {at} on {network}")
+    if more := asked_for - keys:
+        part, at, network, _ = min(more)
+        raise StudyError(f"{entry.label}: has {len(more)} rows that the rules do not ask for, such as {part} of "
+                                f"point {at} on {network}; the chosen point is {point}")
+
+
 def main() -> None:
     """The command line."""
-    argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--check", type=Path, metavar="FOLDER")
+    said = parser.parse_args()
+    if said.check is not None:
+        try:
+            print("\n".join(check(said.check)))
+        except EmulError as error:
+            sys.exit(f"refused: {error}")
+        return
+    write_points()
     document.save(PAGE, filled(document.read(PAGE)))
 
 

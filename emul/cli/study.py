@@ -195,12 +195,16 @@ def end_study(study: StudyOutcome) -> None:
 @app.command()
 def suite(schemes: Annotated[str | None, typer.Option(metavar="A,B", help=(
               "labels of the suite's schemes, names of others (every: all that there are), or scenario files, whose "
-              "schemes are taken [default: all of the suite]"))] = None,
+              "schemes are taken; with --league labels of its entries, or TOML files of further ones [default: all of "
+              "the suite or league]"))] = None,
           networks: Annotated[str | None, typer.Option("--networks", "--network", metavar="A,B",
                                                        help="[default: all]")] = None,
           league: Annotated[str | None, typer.Option(metavar="NAME", help=(
               "a league of the suite: its schemes tuned and ranked by its rules; rows go into --done, and what has one "
               "is not run"))] = None,
+          moved: Annotated[bool, typer.Option("--moved", help=(
+              "with --league: also on each network with each of its assumed numbers halved and doubled, and say where "
+              "the first rank changes"))] = False,
           task: Annotated[str | None, typer.Option(metavar="NAME|FILE", help=(
               "a task of the suite, or a scenario file: its task, and its stop.accuracy as the target [default: "
               "digits, or the league's]"))] = None,
@@ -230,7 +234,7 @@ def suite(schemes: Annotated[str | None, typer.Option(metavar="A,B", help=(
     require(report)
     where = where_of(engine, jobs, workers, plugin, quiet)
     if league is not None:
-        _league(league, where, task, names_of(networks), names_of(schemes), out, done, report)
+        _league(league, where, task, names_of(networks), names_of(schemes), out, done, report, moved)
         return
     entry = flower_entry(flower, server_app, client_app, run_config)
     found = run_suite(where, schemes=names_of(schemes), more=[] if entry is None else [entry],
@@ -253,19 +257,26 @@ def suite(schemes: Annotated[str | None, typer.Option(metavar="A,B", help=(
 
 
 def _league(name: str, where: Where, task: str | None, networks: Sequence[str], wanted: Sequence[str],
-            out: Path | None, done: Path | None, report: bool) -> None:
+            out: Path | None, done: Path | None, report: bool, moved: bool) -> None:
     from emul.study import standings
     from emul.study.league_runs import page, run, write_leaderboard
-    from emul.study.leagues import League
+    from emul.study.leagues import League, entries_of
 
-    league = League.of(name, task)
+    more = [Path(one) for one in wanted if one.endswith(".toml")]
+    league = League.of(name, task, more=more)
+    wanted = [label for one in wanted for label in (
+        [entry.get("label", entry["name"]) for entry in entries_of(Path(one))] if one.endswith(".toml") else [one])]
+    asked = networks or (league.networks if moved else ())
+    if moved:
+        networks = [*asked, *(name for name, (of, _) in league.suite.moved().items() if of in asked)]
     out = out or Path("runs") / f"league-{name}-{league.task}"
     rows = run(league, where, done or out / "rows.csv", out, networks, wanted)
-    print("\n".join(standings.lines(league, rows, networks)))
+    print("\n".join([*standings.lines(league, rows, asked), *(
+        line for network in (asked if moved else ()) for line in standings.moved_lines(league, rows, network))]))
     write_leaderboard(league, rows, out / "leaderboard.csv")
     print(f"\n{out / 'leaderboard.csv'}")
     if report:
-        (out / "league.html").write_text(page(league, rows, networks), encoding="utf-8")
+        (out / "league.html").write_text(page(league, rows, asked), encoding="utf-8")
         print(out / "league.html")
 
 

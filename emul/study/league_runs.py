@@ -36,6 +36,7 @@ from emul.study.standings import (
     standings,
     table_lines,
 )
+from emul.study.suite import require_known
 
 POINTS_OF_PATH = 30                 # observations that a row keeps of a run, beside those that beat all before them
 COLUMNS = (*AGAIN, "league", "task", "definition", "part", "network", "label", "point", "accuracy_of", "accuracy",
@@ -63,7 +64,8 @@ def read(table: Path, league: League) -> list[Row]:
     return mine
 
 
-def row_of(table: Path, study: Path, cell: Cell, league: League, part: str, point: int) -> PlainDict:
+def row_of(table: Path, study: Path, cell: Cell, league: League, part: str, point: int,
+           plugins: Sequence[str] = ()) -> PlainDict:
     """The row of a cell that was run in the study.
 
     Its path has each observation that beats all before it, so that the time to any target is exact, and some others.
@@ -80,7 +82,7 @@ def row_of(table: Path, study: Path, cell: Cell, league: League, part: str, poin
     said = {name: result[name] for name in ("accuracy", "rounds", "rounds_failed", "virtual_s", "bytes",
                                             "oracle_waits")}
     said = {name: f"{value:.6g}" if isinstance(value, float) else value for name, value in said.items()}
-    return {**again(table, study, cell), "league": league.name, "task": league.task,
+    return {**again(table, study, cell, plugins), "league": league.name, "task": league.task,
             "definition": league.meanings()[cell.scheme, cell.network], "part": part, "network": cell.network,
             "label": cell.scheme, "point": point, "accuracy_of": result["accuracy_of"], **said, "path": path}
 
@@ -92,15 +94,19 @@ def run(league: League, where: Where, table: Path, out: Path, networks: Sequence
     """Run what the table lacks of a league, entry by entry: its tuning, then its scoring. Each run that ends is a row
     at once, and its directory is removed. Returns all rows.
 
-    networks: scored alone; tuning is for all of the league in any case. wanted: labels of entries; the baseline is run,
-    too. Raises StudyError for a run that failed, such as one with a computation that has no price.
+    networks: scored alone, also those of `Suite.moved`; tuning is for all of the league in any case, and is not run
+    where its result is published. wanted: labels of entries; the baseline is run, too. Raises ScenarioError for a
+    network without a unit, and StudyError for a run that failed, such as one with a computation that has no price.
     """
+    require_known("--networks", "network of the suite", networks, league.suite.units(league.task))
+    require_known("--schemes", "scheme of the league", wanted, [entry.label for entry in league.entries])
     scored = networks or (*league.networks, *league.extended)
+    published = league.published()
     with opened(out, f"suite {league.suite.version} league {league.name}"):
         for entry in league.entries:
             if wanted and entry.label not in (*wanted, league.baseline):
                 continue
-            if entry.points > 1:
+            if entry.points > 1 and entry.label not in published:
                 _run(league, where, table, out, entry, [(TUNING, point, network) for point in range(entry.points)
                                                         for network in league.networks])
             point = chosen(league, read(table, league)).get(entry.label)
@@ -120,7 +126,7 @@ def _run(league: League, where: Where, table: Path, out: Path, entry: LeagueEntr
         total += len(seeds)
         missing = [seed for seed in seeds if (part, point, network, seed) not in there]
         if missing:
-            todo |= {cell.key: (cell, part, point) for cell in league.cells(entry, point, network, part)
+            todo |= {cell.key: (cell, part, point) for cell in league.cells(entry, point, network, part, where.plugins)
                      if cell.seed in missing}
     progress = StudyProgress(total, len(todo), where.quiet)
     failed: list[str] = []
@@ -133,7 +139,7 @@ def _run(league: League, where: Where, table: Path, out: Path, entry: LeagueEntr
         directory = out / CELLS / event.key
         summary = read_json(directory / SUMMARY) if event.error is None else None
         if event.error is None:
-            keep(table, row_of(table, out, cell, league, part, point))
+            keep(table, row_of(table, out, cell, league, part, point, where.plugins))
         else:
             said = [line.strip() for line in event.error.strip().splitlines()]
             failed.append(f"{cell.text}: " + " ... ".join(dict.fromkeys([said[0], said[-1]])))

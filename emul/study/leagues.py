@@ -9,8 +9,10 @@ Martin Roberts, The Unreasonable Effectiveness of Quasirandom Sequences, 2018 (t
 
 from __future__ import annotations
 
+import csv
 import json
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -43,13 +45,15 @@ class Range:
 
 @dataclass(frozen=True)
 class LeagueEntry:
-    """A scheme in a league. parameters: as a scenario has them. every: rounds between two evaluations."""
+    """A scheme in a league. parameters: as a scenario has them. every: rounds between two evaluations. price: of the
+    computations that the task's profile does not know, "": they end a run."""
 
     label: str
     parameters: PlainDict
     space: dict[str, Range]
     points: int
     every: int = 1
+    price: str = ""
 
     def values(self, point: int, first: int) -> dict[str, float]:
         """The values of a point by key of the space: the defaults, or place first + point - 1 of the sequence R_d."""
@@ -88,8 +92,9 @@ class League:
     contrast: str = ""
 
     @classmethod
-    def of(cls, name: str, task: str | None = None, folder: Path | None = None) -> League:
-        """That of the suite. task: in place of its own. Raises StudyError for a league that there is not."""
+    def of(cls, name: str, task: str | None = None, folder: Path | None = None, more: Sequence[Path] = ()) -> League:
+        """That of the suite. task: in place of its own. more: files with further entries, as the league's file has
+        them. Raises StudyError for a league that there is not, and for a file that is no file of entries."""
         suite = Suite.of(folder)
         file = suite.folder / "leagues" / f"{name}.toml"
         if not file.is_file():
@@ -103,11 +108,12 @@ class League:
             raise StudyError(f"task {task}: has no unit for {', '.join(lacking)}: leagues run on tasks of the suite")
         space = {key: Range(**one) for key, one in said["space"].items()}
         entries = []
-        for one in said["entries"]:
+        for one in [*said["entries"], *(one for path in more for one in entries_of(path))]:
             parameters = dict(one)
             own = {key: Range(**each) for key, each in parameters.pop("space", {}).items()}
             points, every = parameters.pop("points", said["tuning"]["points"]), parameters.pop("every", 1)
-            entries.append(LeagueEntry(one.get("label", one["name"]), parameters, space | own, points, every))
+            entries.append(LeagueEntry(one.get("label", one["name"]), parameters, space | own, points, every,
+                                       parameters.pop("price", "")))
         # what a row does not depend on: a scheme or a network that is added leaves the rows of the others as they are
         rules = {key: value for key, value in said.items() if key not in ("task", "entries", "extended", "contrast")}
         common = json.dumps([suite.version, task, {name: units[name] for name in said["networks"]}, rules],
@@ -122,20 +128,32 @@ class League:
         units = self.suite.units(self.task)
         return {(entry.label, network): hashed([
             self.common, entry.parameters, {key: vars(one) for key, one in entry.space.items()}, entry.points,
-            entry.every, units.get(network)])
-            for entry in self.entries for network in (*self.networks, *self.extended)}
+            entry.every, units.get(network), *([entry.price] if entry.price else [])])
+            for entry in self.entries for network in (*self.networks, *self.extended, *self.suite.moved())}
 
     @property
     def definition(self) -> str:
         """A hash of the rules, of all schemes with their spaces, and of the units of all networks."""
-        return hashed([self.common, *self.meanings().values()])
+        meanings = self.meanings()
+        return hashed([self.common, *(meanings[entry.label, network] for entry in self.entries
+                                      for network in (*self.networks, *self.extended))])
 
-    def cells(self, entry: LeagueEntry, point: int, network: str, part: str) -> list[Cell]:
+    def published(self) -> dict[str, int]:
+        """Label -> the point that the published tuning chose, of the schemes that are as they were in it."""
+        file = self.suite.folder / "leagues" / f"{self.name}.points.csv"
+        if not file.is_file():
+            return {}
+        meanings = self.meanings()
+        with file.open(newline="", encoding="utf-8") as lines:
+            return {row["label"]: int(row["point"]) for row in csv.DictReader(lines) if row["task"] == self.task
+                    and row["definition"] == meanings.get((row["label"], self.networks[0]))}
+
+    def cells(self, entry: LeagueEntry, point: int, network: str, part: str, plugins: Sequence[str] = ()) -> list[Cell]:
         """One cell a seed. Raises ScenarioError, and StudyError for one whose computations cost nothing."""
         unit = self.suite.units(self.task)[network]
         length = self.units * unit * (0.5 if part == TUNING else 1)
         values = entry.values(point, self.first)
-        found = registry.find(entry.parameters["name"])
+        found = registry.find(entry.parameters["name"], plugins)
         waits = {key: seconds(values[WAITING] * unit) for key, field in scenario_keys(found.params).items()
                  if field.name in found.timeouts}
         own = {key: value for key, value in values.items() if key != WAITING and "." not in key}
@@ -143,12 +161,23 @@ class League:
         edits = [*task_of(self.suite, self.task).edits, *self.sets,
                  f"schemes=[{json.dumps(scheme)}]", f"stop={{rounds: 100000, virtual_time: {seconds(length)}}}",
                  f"evaluation={{every: {entry.every}}}",
+                 *([f"compute.default={json.dumps(entry.price)}"] if entry.price else []),
                  *(f"{key}={value:g}" for key, value in values.items() if "." in key)]
         seeds = self.tuning_seeds if part == TUNING else self.seeds
-        made = cells(self.suite.networks[network], {}, seeds, (), edits)
+        of, edit = self.suite.moved().get(network, (network, ""))
+        made = cells(self.suite.networks[of], {}, seeds, (), [*edits, *([edit] if edit else [])], plugins)
         if reason := free(made[0].scenario):
             raise StudyError(f"{entry.label} on {network}: {reason}")
         return [replace(cell, network=network, scheme=entry.label) for cell in made]
+
+
+def entries_of(file: Path) -> list[PlainDict]:
+    """The entries of a file of one's own, as a league's file has them. Raises StudyError."""
+    try:
+        said = tomllib.loads(file.read_text(encoding="utf-8"))
+        return [{"name": one["name"], **one} for one in said["entries"]]
+    except (OSError, tomllib.TOMLDecodeError, KeyError, TypeError) as error:
+        raise StudyError(f"{file}: is no file of entries of a league: {type(error).__name__}: {error}") from None
 
 
 def hashed(said: object) -> str:

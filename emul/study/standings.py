@@ -52,13 +52,14 @@ def final(row: Row) -> float:
 # --- tuning -----------------------------------------------------------------------------------------------------------
 
 def chosen(league: League, rows: Sequence[Row]) -> dict[str, int]:
-    """Label -> the point that its tuning chose, of those whose tuning is whole; of entries with one point that.
+    """Label -> the point that its tuning chose, of those whose tuning is whole; of entries with one point that; of
+    others the published one.
 
     The best by time to the goal of the network, then by final accuracy: ranks are taken within a network and seed, and
     their mean counts. The goal is `target` of the median final accuracy of the baseline's point that is best by final
     accuracy.
     """
-    found = {entry.label: 0 for entry in league.entries if entry.points == 1}
+    found = {entry.label: 0 for entry in league.entries if entry.points == 1} | league.published()
     goal: dict[str, float] = {}
     places = [(network, seed) for network in league.networks for seed in league.tuning_seeds]
     for entry in sorted(league.entries, key=lambda entry: entry.label != league.baseline):
@@ -309,6 +310,16 @@ def contrast_line(league: League, found: Sequence[Standing]) -> str:
              f"does not reach the target on most seeds; {base.label} takes {_said(base.median)} s")
     return f"{other.label} {takes}" + (
         f"; it is behind {', '.join(one.label for one in between)}, which {base.label} is not" if between else "")
+
+
+def moved_lines(league: League, rows: Sequence[Row], network: str) -> Iterator[str]:
+    """The schemes of the first rank with each assumed number of a network halved and doubled."""
+    first = leaders(standings(league, rows, network))
+    for name, (of, edit) in league.suite.moved().items():
+        if of == network and (found := standings(league, rows, name)):
+            now = leaders(found)
+            yield f"{name} ({edit}): " + ("the same first rank" if now == first else
+                                          f"first {', '.join(sorted(now))}, not {', '.join(sorted(first))}")
 
 
 def agreement(league: League, rows: Sequence[Row], networks: Sequence[str]) -> Iterator[str]:

@@ -86,9 +86,21 @@ class Suite:
         with file.open(newline="", encoding="utf-8") as lines:
             return {row["network"]: float(row["unit_s"]) for row in csv.DictReader(lines)}
 
+    def moved(self) -> dict[str, tuple[str, str]]:
+        """Name -> (network, edit): each assumed number of a network that has them in `assumed.csv`, halved and doubled.
+
+        Names are such as `lossy:latency:half`.
+        """
+        file = self.folder / "assumed.csv"
+        if not file.is_file():
+            return {}
+        with file.open(newline="", encoding="utf-8") as lines:
+            return {f"{row['network']}:{row['number']}:{way}": (row["network"], f"{row['path']}={json.dumps(row[way])}")
+                    for row in csv.DictReader(lines) for way in ("half", "double")}
+
     def chosen(self, wanted: Sequence[str]) -> dict[str, Path]:
         """These of the networks, in this order; all, if none is said. Raises ScenarioError."""
-        _known("--networks", "network", wanted, self.networks)
+        require_known("--networks", "network", wanted, self.networks)
         return {name: self.networks[name] for name in wanted} if wanted else self.networks
 
 
@@ -120,7 +132,7 @@ def suite(where: Where, *, schemes: Sequence[str | Mapping[str, Any]] = (), more
     wanted = entries(found, schemes, more, where.plugins)
     labels = list(wanted)
     if baseline is not None:
-        _known("--baseline", "scheme of this suite", [baseline], labels)
+        require_known("--baseline", "scheme of this suite", [baseline], labels)
     seeds = SEEDS if seeds is None else tuple(seeds)
     target = learnt.target if target is None else target
     out = out or Path("runs") / (f"suite-{learnt.name}" + ("" if shard is None else f"-{shard.number}of{shard.of}"))
@@ -186,7 +198,7 @@ def task_of(suite: Suite, said: str) -> SuiteTask:
     if said.endswith((".yaml", ".yml")):
         file = Path(said)
     else:
-        _known("--task", "task", [said], suite.tasks(), "; or give a scenario file")
+        require_known("--task", "task", [said], suite.tasks(), "; or give a scenario file")
         file = suite.tasks()[said]
     found = scenario.load(file, check=False)
     base = scenario.load(next(iter(suite.networks.values())), check=False)
@@ -323,7 +335,7 @@ def reason(error: ScenarioError) -> str:
     return "; ".join(dict.fromkeys(said))
 
 
-def _known(option: str, what: str, wanted: Sequence[str], known: Any, more: str = "") -> None:
+def require_known(option: str, what: str, wanted: Sequence[str], known: Any, more: str = "") -> None:
     """Raises ScenarioError for what nobody knows, with the nearest."""
     problems = [Problem(option, shown(one), f"unknown {what}{nearest(one, known)}{more}")
                 for one in wanted if one not in known]

@@ -14,7 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks import leagues as submissions
 from emul import cli
+from emul.base.errors import ScenarioError
 from emul.study import league_runs, leagues, standings
 from emul.study.directory import StudyError
 from emul.study.engines import in_turn
@@ -146,6 +148,74 @@ def test_the_command_prints_the_tables_and_writes_leaderboard_and_page(folder: P
     assert "Accuracy over time" in (folder / "out" / "league.html").read_text()
 
 
+def test_published_points_are_scored_without_tuning_also_where_an_assumed_number_is_moved(
+        folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(Suite, "of", classmethod(lambda cls, _=None, of=Suite.of: of(folder)))
+    (folder / "assumed.csv").write_text("network,number,path,half,double\nlan,latency,links[0].latency,2.5 ms,10 ms\n")
+    (folder / "tasks" / "digits.units.csv").write_text(
+        "network,unit_s\nlan,0.2\nlan:latency:half,0.2\nlan:latency:double,0.2\n")
+    meanings = League.of("plain").meanings()
+    (folder / "leagues" / "plain.points.csv").write_text("task,label,definition,point\n" + "".join(
+        f"digits,{label},{meanings[label, 'lan']},1\n" for label in ("fedavg", "fedprox")))
+    monkeypatch.setattr("sys.argv", ["emul", "suite", "--league", "plain", "--network", "lan", "--moved", "--out",
+                                     str(folder / "out"), "--done", str(folder / "rows.csv"), "--workers", "0",
+                                     "--quiet", "--no-report"])
+    with pytest.raises(SystemExit, match="0"):
+        cli.main()
+    found = read(folder / "rows.csv", League.of("plain"))
+    assert {(row["part"], row["point"]) for row in found} == {(SCORING, "1")}
+    moved = {row["network"]: float(row["path"].split()[0].split(":")[0]) for row in found}
+    assert moved["lan:latency:half"] < moved["lan"] < moved["lan:latency:double"]
+    assert "lan:latency:double (links[0].latency=\"10 ms\"): the same first rank" in capsys.readouterr().out
+    with pytest.raises(ScenarioError, match="unknown network of the suite; did you mean"):
+        run(folder, networks=["lam"])
+
+
+ENTRY = """\
+league = "plain"
+task = "digits"
+[[entries]]
+name = "fednova"
+label = "mine"
+price = "5 ms"
+"""
+
+
+def test_a_submission_is_checked_row_by_row(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Suite, "of", classmethod(lambda cls, _=None, of=Suite.of: of(folder)))
+    run(folder)
+    monkeypatch.setattr(submissions, "TABLES", {"plain": folder / "rows.csv"})
+    mine = folder / "mine"
+    mine.mkdir()
+    (mine / "entry.toml").write_text(ENTRY)
+    league_runs.run(League.of("plain", more=[mine / "entry.toml"]), Where(in_turn, 0), mine / "all.csv",
+                    folder / "out", wanted=["mine"])
+    lines = (mine / "all.csv").read_text().splitlines(keepends=True)
+    own = [lines[0], *(line for line in lines if ",mine," in line)]
+    table = mine / "rows.csv"
+    table.write_text("".join(own))
+    (said,) = submissions.check(mine)
+    assert said.startswith("lan: mine has rank ")
+    assert said.endswith(" of 3 schemes")
+    table.write_text("".join(own[:-1]))
+    with pytest.raises(StudyError, match=r"mine: lacks 1 rows, such as scoring of point \d on lan"):
+        submissions.check(mine)
+    moved = [line.replace(",scoring,lan,mine,0,", ",scoring,lan,mine,1,") if ",scoring,lan,mine,0," in line else
+             line.replace(",scoring,lan,mine,1,", ",scoring,lan,mine,0,") for line in own]
+    table.write_text("".join(moved))
+    with pytest.raises(StudyError, match="lacks 2 rows"):
+        submissions.check(mine)
+    digests = [row["digest"] for row in csv.DictReader(own)]
+    accuracies = [f",global,{row['accuracy']}," for row in csv.DictReader(own)]
+    table.write_text("".join([own[0], *(line.replace(digest, "0" * len(digest)).replace(accuracy, ",global,0.01,")
+                                        for line, digest, accuracy in zip(own[1:], digests, accuracies, strict=True))]))
+    with pytest.raises(StudyError, match=r"mine on lan, seed \d+: different: accuracy 0\.01, "):
+        submissions.check(mine)
+    (mine / "entry.toml").write_text(ENTRY.replace("[[entries]]", "[entries]"))
+    with pytest.raises(StudyError, match="is no file of entries of a league"):
+        submissions.check(mine)
+
+
 # --- the league that comes along --------------------------------------------------------------------------------------
 
 def test_every_entry_of_the_league_that_comes_along_is_a_sound_scenario_with_prices() -> None:
@@ -231,8 +301,8 @@ def test_the_contrast_is_set_beside_the_baseline_with_the_schemes_between_them()
     asked = leagues.replace(league(list(times), 10), contrast="patient")
     found = standings.standings(asked, rows(times), "n")
     assert [one.label for one in standings.contrast(asked, found)] == ["base", "patient", "between"]
-    assert standings.contrast_line(asked, found) == ("patient takes 4 times as long as base, 4 to 4 (58 and 14.5 s); it "
-                                                     "is behind between, which base is not")
+    assert standings.contrast_line(asked, found) == (
+        "patient takes 4 times as long as base, 4 to 4 (58 and 14.5 s); it is behind between, which base is not")
     never = leagues.replace(asked, contrast="never")
     assert standings.contrast_line(never, found).startswith("never does not reach the target on most seeds; base takes")
     assert standings.contrast(leagues.replace(asked, contrast=""), found) == []
