@@ -148,7 +148,7 @@ def return_(kernel: Kernel, time: int, node: KNode) -> None:
         draw(kernel, node, time, node.charge.battery.idle_w)
     kernel.log((rows.RETURN, time, node.id))
     kernel.log((rows.START, time, node.id, node.round))
-    kernel.open_activation(node, Start(node.id, time, node.round))
+    kernel.open_activation(node, time, Start(node.id, time, node.round))
 
 
 def _change_link(kernel: Kernel, time: int, pipe: Pipe, fault: LinkChange) -> None:

@@ -121,13 +121,13 @@ def _begin(kernel: Kernel) -> None:
         kernel.log((rows.START, 0, node.id, 0))
         role = node.role
         if role not in kernel.plan.alike:
-            kernel.open_activation(node, Start(node.id, 0, 0))
+            kernel.open_activation(node, 0, Start(node.id, 0, 0))
             continue
         number = begun[role, node.worker] = begun[role, node.worker] + 1
         asked = kernel.alike.get(role)
         if asked is not None and number & (number - 1):
             kernel.ahead[node.id] = of_all[role]
-        kernel.open_activation(node, Start(node.id, 0, 0))
+        kernel.open_activation(node, 0, Start(node.id, 0, 0))
         if role not in kernel.alike:
             reply = kernel.ahead[node.id] = kernel.port.reply(node.id, node.worker)
             only = reply.actions[0] if reply.alike else None
@@ -441,7 +441,7 @@ def _imitate(kernel: Kernel, node: KNode, imitator: Imitator) -> None:
             kernel.now, node.inbox, node.unread = time, [], None
             kernel.log((rows.RESUME, time, node.id, int(WaitEnd.COMPLETE), 1))
             node.epoch += 2
-            kernel.open_at(node, time)
+            kernel.open_activation(node, time)
             return
         if type(only) is Compute and not (only.cost or only.lane or (node.in_round and round_is_over(node))):
             kernel.now = time
@@ -450,7 +450,7 @@ def _imitate(kernel: Kernel, node: KNode, imitator: Imitator) -> None:
                 kernel.log((rows.STATED, time, node.id))
             kernel.log((rows.COMPUTED, time, node.id))
             node.epoch += 1
-            kernel.open_at(node, time)
+            kernel.open_activation(node, time)
             return
     for action in actions:
         if type(action) is Send:

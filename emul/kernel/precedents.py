@@ -45,7 +45,7 @@ def enter(kernel: Kernel, node: KNode, event: Entered) -> None:
         # A role that goes on at once (`Unread.last`) has nothing but this message: nobody can come between.
         if event.unread is not None and event.unread.last and node.inbox[0].payload is not None:
             _find_precedent(kernel, node, event)
-    kernel.open_activation(node, event)
+    kernel.open_activation(node, event.now, event)
 
 
 def _find_precedent(kernel: Kernel, node: KNode, event: Entered) -> None:
@@ -135,7 +135,7 @@ def go_on(kernel: Kernel, node: KNode, event: Ready | Computed) -> None:
             kernel.learning.pop(node.id).failed = True
         else:
             kernel.learning[node.id].asked = True
-    kernel.open_activation(node, event)
+    kernel.open_activation(node, event.now, event)
 
 
 def _imitates(node: KNode, imitator: Imitator, event: Ready | Computed) -> bool:

@@ -122,16 +122,11 @@ class Kernel:
             counts[1] = max(counts[1], node.uncharged_most)
         return found
 
-    def open_activation(self, node: KNode, event: RoleEvent) -> None:
-        """Hand `event` to the node's worker; nothing that its answer may change is taken before that is applied."""
-        if node.group is not None and type(event) is not Computed:
+    def open_activation(self, node: KNode, now: int, event: RoleEvent | None = None) -> None:
+        """Open an activation of the node at `now` (virtual ns): nothing that its answer may change is taken before that
+        is applied. event: for the node's worker; None: the answer is known."""
+        if node.group is not None and event is not None and type(event) is not Computed:
             self.fuse(node)                         # it goes on otherwise: what it computed is needed now
-        self.open_at(node, event.now)
-        if node.id not in self.ahead and node.id not in self.imitators:
-            self.port.post(node.worker, event)
-
-    def open_at(self, node: KNode, now: int) -> None:
-        """Open an activation whose answer is known, or asked for."""
         self.opened += 1
         self.activations += 1
         node.open_index = self.opened
@@ -149,6 +144,8 @@ class Kernel:
         while horizon and horizon[-1][1] >= bound:
             horizon.pop()
         horizon.append((self.opened, bound))
+        if event is not None and node.id not in self.ahead and node.id not in self.imitators:
+            self.port.post(node.worker, event)
 
     def fuse(self, node: KNode) -> None:
         """Have the computation of `node` done, with those that are due soonest of the others that have begun."""

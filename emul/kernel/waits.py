@@ -99,7 +99,7 @@ def resume(kernel: Kernel, time: int, node: KNode, strand: Strand, outcome: Wait
     kernel.log((rows.RESUME, time, node.id, int(outcome), len(refs)))
     if strand.number:
         kernel.log((rows.BESIDE, time, node.id, strand.number, 0))
-    kernel.open_activation(node, Ready(node.id, time, refs, outcome, strand.number))
+    kernel.open_activation(node, time, Ready(node.id, time, refs, outcome, strand.number))
 
 
 def only_unread(kernel: Kernel, node: KNode) -> Unread | None:
