@@ -89,13 +89,13 @@ class Suite:
     def moved(self) -> dict[str, tuple[str, str]]:
         """Name -> (network, edit): each assumed number of a network that has them in `assumed.csv`, halved and doubled.
 
-        Names are such as `lossy:latency:half`.
+        Names are such as `lossy:latency:half`. Values stand there as JSON.
         """
         file = self.folder / "assumed.csv"
         if not file.is_file():
             return {}
         with file.open(newline="", encoding="utf-8") as lines:
-            return {f"{row['network']}:{row['number']}:{way}": (row["network"], f"{row['path']}={json.dumps(row[way])}")
+            return {f"{row['network']}:{row['number']}:{way}": (row["network"], f"{row['path']}={row[way]}")
                     for row in csv.DictReader(lines) for way in ("half", "double")}
 
     def chosen(self, wanted: Sequence[str]) -> dict[str, Path]:

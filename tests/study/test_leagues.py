@@ -151,7 +151,8 @@ def test_the_command_prints_the_tables_and_writes_leaderboard_and_page(folder: P
 def test_published_points_are_scored_without_tuning_also_where_an_assumed_number_is_moved(
         folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(Suite, "of", classmethod(lambda cls, _=None, of=Suite.of: of(folder)))
-    (folder / "assumed.csv").write_text("network,number,path,half,double\nlan,latency,links[0].latency,2.5 ms,10 ms\n")
+    (folder / "assumed.csv").write_text(
+        'network,number,path,half,double\nlan,latency,links[0].latency,"""2.5 ms""","""10 ms"""\n')
     (folder / "tasks" / "digits.units.csv").write_text(
         "network,unit_s\nlan,0.2\nlan:latency:half,0.2\nlan:latency:double,0.2\n")
     meanings = League.of("plain").meanings()
