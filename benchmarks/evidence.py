@@ -42,6 +42,7 @@ TIMINGS = {                             # what a machine took, which no other on
     STUDIES / "deployment_runs.csv": "deployments of real processes",
     STUDIES / "deployment_rounds.csv": "rounds of real processes",
     STUDIES / "deployment_predictions.csv": "rounds of real processes, predicted before",
+    STUDIES / "flower_deployed.csv": "rounds of Flower apps with a SuperLink and SuperNodes, predicted before",
     STUDIES / "connections_ns3.csv": "transfers in ns-3 and in the model",
     STUDIES / "gpu.csv": "trainings on a GPU",
     STUDIES / "devices.csv": "steps of training on this machine",

@@ -197,7 +197,7 @@ def scenario(case: Case, folder: Path, trace: Path | None, model: Model = PLAIN,
     roles = ", ".join(f"{role}: [{', '.join(nodes[i] for i in of)}]" for role, of in case.roles.items())
     slow = [f"{{match: {nodes[i]}, speed: {1 / factor:g}}}" for i, factor in case.slow.items()]
     flower = case.scheme == "flower"
-    params = f"app: {APP}, config: {{num-server-rounds: {case.rounds}}}" if flower else case.params
+    params = case.params or f"app: {APP}, config: {{num-server-rounds: {case.rounds}}}" * flower
     return "\n".join([
         "emul: 1", f"name: {case.scheme}", f"seed: {seed}",
         f"topology: {{file: {graph}, roles: {{{roles}}}}}",

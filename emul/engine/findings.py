@@ -83,7 +83,7 @@ def header(wiring: Wiring) -> PlainDict:
             "roles": list(plan.roles), "vertices": list(plan.vertices), "deciders": list(plan.deciders),
             "network": list(wiring.network.names), **msgspec.msgpack.decode(msgspec.msgpack.encode(told)),
             **({"groups": wiring.groups} if wiring.groups else {}),
-            **({} if list(wiring.scheme.lanes) == [LANE] else {"lanes": list(wiring.scheme.lanes)}),
+            **({} if (lanes := wiring.scheme.lanes_under(wiring.params)) == [LANE] else {"lanes": lanes}),
             **({} if wiring.scheme.repeats(wiring.params) else {"deterministic": False})}
 
 

@@ -28,6 +28,7 @@ from emul.registry.attacks import Planned
 from emul.roles.scheme import AnyScheme
 from emul.scenario import NO_EVALUATION, AttackSpec, Behaviour, Scenario, build_params, label_of
 from emul.scenario.changes import Changes, changes
+from emul.scenario.faults import LinkDown, LinkSet, LinkUp, NetworkPartition
 from emul.scenario.params import scenario_keys
 from emul.scenario.placing import Placed, chart_for, devices_of, islands, node_speeds, place
 from emul.scenario.schemes import COMPRESS, SKIP, parameters
@@ -67,13 +68,24 @@ def parts_of(scenario: Scenario, name: str, entry: dict[str, object], plugins: S
         scenario = replace(scenario, fuse=None, evaluation=replace(scenario.evaluation, every=NO_EVALUATION))
     scheme = schemes.find(name, plugins)
     params = build_params(scheme.params, parameters(entry), f"parameters of scheme {name}")
-    record = _recorded(scenario)
-    network = _network(scenario, record, scheme.ideal_links)
+    linked = scenario
+    if scheme.one_machine is not None and scheme.one_machine(params):
+        linked = _unlinked(scenario)
+    record = _recorded(linked)
+    network = _network(linked, record, scheme.ideal_links)
     placed = place(scheme, params, entry, network)
-    change = changes(scenario, network, placed.names, placed.idle, lossless=scheme.ideal_links,
+    change = changes(linked, network, placed.names, placed.idle, lossless=scheme.ideal_links,
                       sent=scheme.sends(params))
     return Parts(scenario, scheme, entry, plugins, params, record, network, placed, change,
                  costs or load_costs(scenario))
+
+
+def _unlinked(scenario: Scenario) -> Scenario:
+    """The scenario of one machine: its links, and faults of them, do nothing."""
+    return replace(
+        scenario, link_rules=[LinkRule("*", 0, "infinite")], media=[], radio=None, contacts=None, traffic=[],
+        network=replace(scenario.network, replay=None), faults=[one for one in scenario.faults if not isinstance(
+            one, LinkDown | LinkUp | LinkSet | NetworkPartition)])
 
 
 def _recorded(scenario: Scenario) -> Realisation | None:

@@ -78,6 +78,10 @@ class Scheme(Generic[P]):
     ideal_links: bool = False
     """True if nothing is lost under this scheme: the outages of the scenario are taken out of the network."""
 
+    one_machine: Callable[[P], bool] | None = None
+    """params -> True if all roles are programs of one machine under these parameters: a message arrives at the instant
+    at which it is sent, and nothing that the scenario says of links counts. None: never."""
+
     # ---- what holds of its runs ----
 
     stateless: Sequence[str] = ()
@@ -92,9 +96,10 @@ class Scheme(Generic[P]):
     datum of their node. Under `training: skip` one of them then answers for all. A role that uses `node.state`, a
     stream or a report is found out, and each of its nodes is asked."""
 
-    lanes: Sequence[str] = (LANE,)
+    lanes: Sequence[str] | Callable[[P], Sequence[str]] = (LANE,)
     """The lanes of a node's computations: those of one take turns, those of several go on side by side. A computation
-    is on the first, unless `compute(..., lane=...)` names another, such as the link's sending."""
+    is on the first, unless `compute(..., lane=...)` names another, such as the link's sending. A function of the
+    parameters gives those under which it has them."""
 
     deterministic: bool | Callable[[P], bool] = True
     """True if a run comes out again value by value. False: the scheme draws randomness that no seed reaches, as CKKS
@@ -241,6 +246,10 @@ class Scheme(Generic[P]):
         """True if a run with these parameters comes out again value by value (`deterministic`)."""
         return bool(self.deterministic(params) if callable(self.deterministic) else self.deterministic)
 
+    def lanes_under(self, params: P) -> list[str]:
+        """The lanes of a node's computations in a run with these parameters."""
+        return list(self.lanes(params) if callable(self.lanes) else self.lanes)
+
     def knows(self, params: P) -> bool:
         """True if roles with these parameters may ask for the topology (`knows_topology`)."""
         return bool(self.knows_topology(params) if callable(self.knows_topology) else self.knows_topology)
@@ -262,6 +271,8 @@ class Scheme(Generic[P]):
         return next((f'places["{role}"] = {place!r}: {text}' for role, place, text in wrong if text), "")
 
     def _wrong_lanes(self) -> str:
+        if callable(self.lanes):
+            return ""
         named = not isinstance(self.lanes, str) and all(isinstance(lane, str) and lane for lane in self.lanes)
         if not named or not self.lanes or len(set(self.lanes)) < len(self.lanes):
             return f"lanes = {self.lanes!r}: expected names of lanes, one at least and none twice"

@@ -344,7 +344,7 @@ class Core:
         # a faulty one may send what it likes: to those who receive it, it is what has come from a peer
         desk = Desk(memory, self._costs, keep=self._payloads.keep, observe=self._observe, fetch=self._fetch,
                     types=self._types, deviates=node in self._setup.behaviours, artefact=self._keeper.array,
-                    lanes=self._scheme.lanes)
+                    lanes=self._scheme.lanes_under(self._params))
         if attacking is not None:
             desk.offers, desk.attackers = attacking.knowing, attacking.attackers
         desk.cluster = self._cluster

@@ -26,7 +26,7 @@ from emul.base.streams import generator
 from emul.message.wire import ENVELOPE_BYTES
 from emul.scenario import loads
 from emul.schemes.flower import encoding, installed
-from emul.schemes.flower.superlink import PARTS, Ledger, Stages
+from emul.schemes.flower.polling import PARTS, Ledger, Stages
 from emul.testing import Ran, run_text
 from emul.workers.pool import Workers
 
@@ -208,7 +208,7 @@ def test_a_name_that_is_gone_is_told_with_the_version(code: str, lacks: str, mon
     with pytest.raises(installed.UnknownFlower) as told:
         installed.read()
     assert str(told.value).startswith(f"flwr {installed.version()}: ")
-    assert f" has no {lacks}; runtime: superlink" in str(told.value)
+    assert f" has no {lacks}; the runtimes superlink" in str(told.value)
 
 
 # --- where the seconds of a round go ---------------------------------------------------------------------------------

@@ -9,7 +9,8 @@ Nothing of Flower is imported before an app runs. `task_of(context)`, for apps t
 gives an app the learning task of the node that it runs on; `report(accuracy=...)` tells what a server app has found.
 Beside this file lie the Grid (`grid`, `messages`), the thread of the server app and what it asks for (`guest`), what
 runs client apps (`hosting`), the clocks and generators that apps get (`clock`, `randomness`), and for `runtime:
-superlink` the programs of a deployment (`superlink`) with the waits of the installed flwr (`installed`).
+superlink` the programs of a deployment (`superlink`), for `runtime: simulation` the engine of Flower's simulation
+(`simulation`), both with their Grid (`polling`) and the waits of the installed flwr (`installed`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from emul.roles.example import example
 from emul.schemes.flower import apps, installed, messages
 from emul.schemes.flower.current import constant, report, task_of
 from emul.schemes.flower.guest import AnyReply, BeginRound, Ended, Replies, Request, Sleep, WhoIsThere
-from emul.schemes.flower.hosting import AppHost, Client, Owed, StartedBefore, label_of, serve
+from emul.schemes.flower.hosting import AppHost, Client, Owed, StartedBefore, label_of, lanes, serve
 from emul.schemes.flower.messages import Answer, Call, Ping, Pong
 
 __all__ = ["EXAMPLE", "SCHEME", "Params", "check", "client", "report", "server", "task_of"]
@@ -47,7 +48,9 @@ class Params:
     evaluate: Literal["app", "task"] = "app"    # the accuracy that counts: the app's, or that of the scenario's task
     stuck_s: float = 600.0              # real seconds that the server app may compute without a word
     log: Literal["debug", "info", "warning", "error"] = "error"     # of Flower's log, on stderr
-    runtime: Literal["links", "superlink"] = "links"    # messages on links alone, or as SuperLink and SuperNodes do
+    # messages on links alone; as a SuperLink and SuperNodes hand them on; or as Flower's local simulation does
+    runtime: Literal["links", "superlink", "simulation"] = "links"
+    num_actors: int = 8                 # simulation: messages that clients work on at once, as many as the engine has
     start_s: float = 1.2                # superlink: a ClientApp's process starts, at speed 1
     request_s: float = 0.015            # superlink: what the programs take for a request, beside the network
     node_poll_s: float | None = None    # superlink: between two looks of a SuperNode for a message; flwr's
@@ -60,7 +63,11 @@ class Params:
 
 async def server(node: Node, p: Params) -> None:
     host = AppHost(node, p)
-    if p.runtime == "superlink":
+    if p.runtime == "simulation":
+        from emul.schemes.flower import simulation
+
+        host.grid_of = simulation.begin(node, p)
+    elif p.runtime == "superlink":
         from emul.schemes.flower import superlink
 
         state = node.state(StartedBefore())
@@ -167,6 +174,10 @@ async def client(node: Node, p: Params) -> None:
         from emul.schemes.flower import superlink
 
         return await superlink.supernode(node, p)
+    if p.runtime == "simulation":
+        from emul.schemes.flower import simulation
+
+        return await simulation.simulated(node, p)
     await linked(node, p)
 
 
@@ -219,11 +230,13 @@ def check(params: Params, world: World) -> list[str]:
     found += checks.not_negative(start=params.start_s, request=params.request_s)
     if params.concurrent is not None and params.concurrent < 1:
         found.append(f"concurrent = {params.concurrent}: expected 1 object or more")
+    if params.num_actors < 1:
+        found.append(f"num_actors = {params.num_actors}: expected 1 actor or more")
     if params.runtime != "links":
         if params.connected == "asked":
             found.append(f"connected = asked: runtime: {params.runtime} knows who is there by itself")
         try:
-            installed.read()
+            installed.waits(params) if params.runtime == "superlink" else installed.simulation(params)
         except installed.UnknownFlower as e:
             found.append(str(e))
     try:
@@ -254,5 +267,6 @@ def unsent(p: Params) -> list[str]:
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=messages.MESSAGES, unsent=unsent,
-    timeouts=("timeout_s",), check=check, warn=warn, names_code=True,
+    timeouts=("timeout_s",), one_machine=lambda p: p.runtime == "simulation", lanes=lanes,
+    check=check, warn=warn, names_code=True,
     accuracy=lambda p: "app" if p.evaluate == "app" else "global", example=EXAMPLE)

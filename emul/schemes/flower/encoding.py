@@ -51,6 +51,11 @@ def records(content: RecordDict) -> np.ndarray:
     return np.frombuffer(recorddict_to_proto(content).SerializeToString(), np.uint8)
 
 
+def number_of(call: Call) -> str:
+    """The number that `call_of` was given."""
+    return ProtoMetadata.FromString(call.metadata).message_id
+
+
 class SharedCall:
     """The call that was read last in a worker. One that many nodes get is read once, and each of them gets a copy.
 

@@ -17,6 +17,7 @@ from emul.base.clock import off_the_clock
 from emul.base.errors import ProtocolViolation, RoleError
 from emul.base.plain import PlainDict, PlainMapping
 from emul.roles import Node, World
+from emul.roles.desk import LANE
 from emul.schemes.flower.apps import AppError, Loaded, find
 from emul.schemes.flower.clock import created_s
 from emul.schemes.flower.current import AppClock, Entropy, Notes, Running, run_as
@@ -54,6 +55,10 @@ class AppParams(GivenWaits, Protocol):
     def start_s(self) -> float: ...
     @property
     def request_s(self) -> float: ...
+    @property
+    def runtime(self) -> str: ...
+    @property
+    def num_actors(self) -> int: ...
 
 
 _loaded: dict[int, Loaded] = {}         # by the World of a run, which is one object in a worker
@@ -210,6 +215,11 @@ class StartedBefore:
     """The state of a host of a deployment. once: its program has been started before, and has crashed since."""
 
     once: bool = False
+
+
+def lanes(p: AppParams) -> list[str]:
+    """The lanes of a client's computations: in the simulation it may have all actors at once."""
+    return [f"actor{k}" for k in range(1, p.num_actors + 1)] if p.runtime == "simulation" else [LANE]
 
 
 def label_of(call: Call) -> str:

@@ -20,6 +20,7 @@ from emul.base.errors import EmulError
 _NODE = "supernode/start_client_internal.py"
 _GRID = "superlink/grid/http_grid.py"
 _EXEC = "supercore/superexec/run_superexec.py"
+_VCE, _MEMORY = "server/superlink/fleet/vce/vce_api.py", "superlink/grid/inmemory_grid.py"
 _SHARED, _COMMON = "supercore/constant.py", "common/constant.py"
 
 
@@ -47,6 +48,14 @@ class Installed:
     limit_s: float                  # of a request
     unavailable_s: float            # before an object that is not there yet is asked for again; it doubles
     unavailable_most_s: float
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """Seconds of the simulation engine, as the installed flwr has them."""
+
+    look_s: float                   # between two looks for messages that go to actors
+    server_poll_s: float            # ServerApp: between two looks for replies in `send_and_receive`
 
 
 class GivenWaits(Protocol):
@@ -96,14 +105,20 @@ def waits(p: GivenWaits) -> Installed:
     return replace(read(), **own, **({} if concurrent is None else {"pushes": concurrent, "pulls": concurrent}))
 
 
+def simulation(p: GivenWaits) -> Simulation:
+    """The values of the installed version, with those that the parameters say in their places. Raises UnknownFlower."""
+    poll_s = _default(_MEMORY, "__init__", "pull_interval") if p.server_poll_s is None else p.server_poll_s
+    return Simulation(_slept(_VCE, "add_messages_to_queue", "wait"), poll_s)
+
+
 def version() -> str:
     """The version of the installed flwr."""
     return metadata.version("flwr")
 
 
 def _unknown(file: str, what: str) -> UnknownFlower:
-    return UnknownFlower(f"flwr {version()}: {file} has no {what}; runtime: superlink knows the "
-                         "deployment of flwr 1.41 and 1.42 (pip install 'flwr>=1.41,<1.43')")
+    return UnknownFlower(f"flwr {version()}: {file} has no {what}; the runtimes superlink and simulation know "
+                         "flwr 1.41 and 1.42 (pip install 'flwr>=1.41,<1.43')")
 
 
 @cache

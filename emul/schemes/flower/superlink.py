@@ -12,9 +12,8 @@ Imported only where an app runs with `runtime: superlink`.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias, cast
@@ -63,13 +62,13 @@ from emul.roles.activities import Activity
 from emul.schemes.flower import installed
 from emul.schemes.flower import messages as http
 from emul.schemes.flower.encoding import Run, kind_of, sent_by
-from emul.schemes.flower.grid import Asked, EmulGrid
-from emul.schemes.flower.guest import BeginRound, Sleep
+from emul.schemes.flower.grid import Asked
+from emul.schemes.flower.guest import Sleep
 from emul.schemes.flower.hosting import FIRST_ID, AppParams, Client, StartedBefore, be, bundle_of, called, ids
 from emul.schemes.flower.installed import Installed
 from emul.schemes.flower.messages import LABELS, REQUESTS, RUN_ID, SERVER_ID, HttpRequest, HttpResponse
+from emul.schemes.flower.polling import PollingGrid, Stages
 
-PULL_S = 0.01                       # a pull that finds nothing, of an app that pulls again without a sleep
 UNAUTHORISED = 401
 # of httpx (`DEFAULT_LIMITS.keepalive_expiry`) and of uvicorn (`timeout_keep_alive`): of a connection that is silent
 KEEPALIVE_S = 5.0
@@ -103,80 +102,6 @@ def head(kind: type[HttpRequest] | type[HttpResponse], body: np.ndarray) -> Decl
 def octets(message: Proto) -> np.ndarray:
     """(bytes,) uint8: a protobuf message, serialised."""
     return np.frombuffer(message.SerializeToString(deterministic=True), np.uint8)
-
-
-# --- where the seconds of a round go --------------------------------------------------------------------------------
-
-PARTS = ("poll", "busy", "start", "transfer", "compute", "slowest", "server")
-
-
-@dataclass
-class Stages:
-    """Of one message, by the clock of the SuperLink, in ns; -1: not yet. free: when its node had sent its last reply.
-
-    compute, start: ns that its ClientApp has computed or slept, and that its process has taken to start.
-    """
-
-    pushed: int
-    free: int
-    delivered: int = -1                 # its metadata, to the node that has looked for it
-    received: int = -1                  # the node has all of it
-    replied: int = -1                   # the metadata of the reply have come
-    there: int = -1                     # and all of it
-    pulled: int = -1                    # and the app has it
-    compute: int = 0
-    start: int = 0
-
-    def spans(self) -> list[tuple[str, int, int]]:
-        """(part, begin, end) one after the other, from `pushed` to `pulled`. Polls of a node surround its work."""
-        if self.delivered < 0 or self.received < 0 or self.replied < 0:
-            return [("busy", self.pushed, self.pulled)]             # of a node that was not there
-        found, at = [], self.pushed
-        waited = max(0, self.replied - self.received - self.start - self.compute)
-        for part, end in (("busy", min(max(self.free, at), self.delivered)), ("poll", self.delivered),
-                          ("transfer", self.received), ("poll", self.received + waited),
-                          ("start", self.received + waited + self.start), ("compute", self.replied),
-                          ("transfer", max(self.replied, self.there)), ("poll", self.pulled)):
-            found.append((part, at, max(at, end)))
-            at = max(at, end)
-        return found
-
-
-class Ledger:
-    """The seconds of each round by what they went for, in the mean over the replies that the app waited for.
-
-    An app pushes messages and pulls replies. From one push to the last pull before the next one, each reply that was
-    pulled has seconds of its own, and then waits for the slowest; what is between that and the next push is the
-    server's. So the parts of a round add up to it.
-    """
-
-    def __init__(self) -> None:
-        self._pulled: list[Stages] = []
-        self._begin = self._last = 0
-        self._sums = dict.fromkeys(PARTS, 0.0)
-
-    def pull(self, now_ns: int, times: Stages) -> None:
-        """The app has got a reply."""
-        times.pulled = self._last = now_ns
-        self._pulled.append(times)
-
-    def push(self, now_ns: int) -> None:
-        """The app sends messages, or its round ends: what it has waited for before is over."""
-        end = self._last if self._pulled else self._begin
-        for times in self._pulled:
-            for part, begin, until in [("transfer", self._begin, times.pushed), *times.spans(),
-                                       ("slowest", times.pulled, end)]:
-                share = max(0, min(until, end) - max(begin, self._begin))
-                self._sums[part] += share / len(self._pulled) / 1e9
-        self._sums["server"] += (now_ns - end) / 1e9
-        self._pulled, self._begin, self._last = [], now_ns, now_ns
-
-    def closed(self, now_ns: int) -> dict[str, float]:
-        """Of the round that ends now: {seconds_part: seconds}, which `emul explain` shows as a table."""
-        self.push(now_ns)
-        found = {f"seconds_{part}": round(seconds, 9) for part, seconds in self._sums.items()}
-        self._sums = dict.fromkeys(PARTS, 0.0)
-        return found
 
 
 # --- the SuperLink --------------------------------------------------------------------------------------------------
@@ -377,50 +302,17 @@ async def serve(node: Node, link: SuperLink) -> None:
 # --- the ServerApp's Grid, beside the SuperLink ----------------------------------------------------------------------
 
 @dataclass
-class LinkGrid(EmulGrid):
+class LinkGrid(PollingGrid):
     """Flower's `HttpGrid`: replies lie in the SuperLink until the app pulls them. draw: a number from 0 to 1, for the
     waits for objects that are not there yet."""
 
     link: SuperLink = field(kw_only=True)
     request_s: float = field(kw_only=True)          # of the programs, for a request
     draw: Callable[[], float] = field(kw_only=True)
-    ledger: Ledger = field(default_factory=Ledger)
 
     def get_node_ids(self) -> list[int]:
         """Those that are online, and take part."""
         return sorted({*super().get_node_ids()} & {*self.link.online(self.clock.now_ns)})
-
-    def push_messages(self, messages: Iterable[Message]) -> list[str]:
-        """As Flower's."""
-        return self._push(list(messages), floating=True)
-
-    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        """As Flower's. One that finds nothing at the instant of the last one takes `PULL_S`."""
-        if self._empty_at == self.clock.now_ns:
-            self._ask(Sleep(PULL_S))
-        found = self._pulled(list(message_ids))
-        self._empty_at = -1 if found else self.clock.now_ns
-        return found
-
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
-        """Push, then pull every `server_poll_s` until all replies are there or the timeout is over, as Flower does."""
-        missing = self._push(list(messages), floating=False)
-        limit = min((s for s in (timeout, self.timeout_s) if s is not None), default=math.inf)
-        begun, found = self.clock.now_ns, list[Message]()
-        while (self.clock.now_ns - begun) / 1e9 < limit:
-            got = self._pulled(missing)
-            found += got
-            answered = {reply.metadata.reply_to_message_id for reply in got}
-            missing = [name for name in missing if name not in answered]
-            if not missing:
-                break
-            self._ask(Sleep(self.link.waits.server_poll_s))
-        return found
-
-    def _pulled(self, names: list[str]) -> list[Message]:
-        self._fetch(names)
-        self._expire(names, named=False)
-        return self._given_out(names)
 
     def _push(self, messages: list[Message], floating: bool) -> list[str]:
         self._watched = 0
@@ -437,12 +329,6 @@ class LinkGrid(EmulGrid):
             self._asked[name] = Asked(message, self.node_of[meta.dst_node_id],
                                       self.clock.now_ns + round(meta.ttl * 1e9))
         return names
-
-    def closing(self) -> BeginRound:
-        """The report on the round that ends, with where its seconds went."""
-        found = super().closing()
-        found.counts |= self.ledger.closed(self.clock.now_ns)
-        return found
 
     def _hand_over(self, messages: Sequence[Message]) -> list[str]:
         names, missing = [], 0
@@ -500,7 +386,8 @@ class LinkGrid(EmulGrid):
 
 def grid_of(node: Node, p: AppParams, link: SuperLink) -> Callable[..., LinkGrid]:
     """The Grid beside a SuperLink, but for what all Grids have."""
-    return partial(LinkGrid, link=link, request_s=p.request_s, draw=node.stream("pulls").random)
+    return partial(LinkGrid, poll_s=link.waits.server_poll_s, link=link, request_s=p.request_s,
+                   draw=node.stream("pulls").random)
 
 
 def retries(waits: Installed, draw: Callable[[], float], objects: int) -> Iterator[float]:

@@ -1,6 +1,8 @@
 """semi: the client."""
 
+import os
 import time
+from pathlib import Path
 
 from flwr.app import Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
@@ -8,13 +10,19 @@ from flwr.clientapp import ClientApp
 app = ClientApp()
 
 
+def started_s() -> float:
+    """The seconds since this process began."""
+    begun = int(Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()[19]) / os.sysconf("SC_CLK_TCK")
+    return float(Path("/proc/uptime").read_text().split()[0]) - begun
+
+
 @app.train()
 def train(msg: Message, context: Context) -> Message:
     """Give the model back; node 0 sleeps before."""
-    part = int(context.node_config["partition-id"])
+    part, start = int(context.node_config["partition-id"]), started_s()
     if part == 0:
         time.sleep(float(context.run_config["slow"]))
-    metrics = MetricRecord({"part": part, "round": int(msg.content["config"]["round"])})
+    metrics = MetricRecord({"part": part, "round": int(msg.content["config"]["round"]), "start": start})
     return Message(RecordDict({"arrays": msg.content["arrays"], "metrics": metrics}), reply_to=msg)
 
 

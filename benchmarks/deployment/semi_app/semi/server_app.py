@@ -20,6 +20,7 @@ def main(grid: Grid, context: Context) -> None:
     arrays = ArrayRecord({"w": Array(np.zeros(int(c["size"]), np.float32))})
     log: list[dict[str, object]] = []
     busy: dict[str, int] = {}
+    Path(f"{c['out']}.begun").write_text("")
     for number in range(1, int(c["rounds"]) + 1):
         begun, nodes = time.monotonic(), sorted(grid.get_node_ids())
         content = RecordDict({"arrays": arrays, "config": ConfigRecord({"round": number})})
@@ -27,15 +28,16 @@ def main(grid: Grid, context: Context) -> None:
         asked = [Message(content, node, MessageType.TRAIN, group_id=str(number)) for node in free]
         busy |= dict(zip(grid.push_messages(asked), free, strict=True))
         got: list[tuple[int, int]] = []
+        starts: list[float] = []
         while len(got) < int(c["m"]):
             for reply in grid.pull_messages(list(busy)):
                 busy.pop(reply.metadata.reply_to_message_id)
                 said = reply.content["metrics"]
                 got.append((int(said["part"]), number - int(said["round"])))
+                starts.append(float(said["start"]))
             if len(got) < int(c["m"]):
                 time.sleep(float(c["poll"]))
-        trained = time.monotonic()
         grid.send_and_receive([Message(RecordDict({"arrays": arrays}), node, MessageType.EVALUATE,
                                        group_id=str(number)) for node in nodes])
-        log.append({"train": trained - begun, "eval": time.monotonic() - trained, "got": sorted(got)})
+        log.append({"seconds": time.monotonic() - begun, "got": sorted(got), "start": starts})
     Path(str(c["out"])).write_text(json.dumps(log))

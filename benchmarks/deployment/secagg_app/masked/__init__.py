@@ -1,0 +1,1 @@
+"""Rounds of FedAvg with SecAgg+ by Flower's workflow."""

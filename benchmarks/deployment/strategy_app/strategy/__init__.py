@@ -1,0 +1,1 @@
+"""Rounds of FedAvg by Flower's strategy."""
