@@ -68,7 +68,7 @@ class Await(Suspension, Generic[R]):
     __slots__ = ("finish",)
 
     def __init__(self, action: Action, finish: Callable[[RoleEvent], R | Reject]):
-        self.action, self.finish = action, finish       # by its base it would take twice as long, and all waits come here
+        self.action, self.finish = action, finish       # by its base it takes twice as long, and all waits come here
 
     def __await__(self) -> Generator[Suspension, RoleEvent, R]:
         while True:
