@@ -30,8 +30,8 @@ from emul.schemes.flower.polling import PollingGrid, Stages
 
 
 @dataclass
-class Job:
-    """A message for a node of the simulation. name: Flower's. looked_ns: when the thread has found it."""
+class Posted:
+    """A message of the app for a node. name: Flower's. looked_ns: when the thread has found it."""
 
     name: str
     node: int
@@ -45,15 +45,15 @@ class Engine:
     """The threads beside the ServerApp: messages come to actors, and replies to the app."""
 
     def __init__(self, node: Node, actors: int, look_s: float):
-        self.replies: dict[str, tuple[Job, Answer]] = {}        # by the name of the message, in the order of arrival
+        self.replies: dict[str, tuple[Posted, Answer]] = {}        # by the name of the message, in the order of arrival
         self._node, self._look_ns = node, round(look_s * 1e9)
         self._idle = actors
-        self._new: list[Job] = []               # pushed, and no look has come since
-        self._queue: deque[Job] = deque()       # for the next actor that is idle
-        self._working: dict[str, Job] = {}
+        self._new: list[Posted] = []               # pushed, and no look has come since
+        self._queue: deque[Posted] = deque()       # for the next actor that is idle
+        self._working: dict[str, Posted] = {}
         self._begun_ns = node.now_ns - round(node.stream("looks").random() * self._look_ns)
 
-    def push(self, jobs: Sequence[Job]) -> None:
+    def push(self, jobs: Sequence[Posted]) -> None:
         """The app has pushed messages."""
         if jobs and not self._new:
             self._node.start(self._look(), carry=True)
@@ -119,7 +119,7 @@ class SimulationGrid(PollingGrid):
             for node in nodes:
                 name = encoding.message_id(number, number_of[node])
                 if name in self._asked:
-                    jobs.append(Job(name, node, call, self._asked[name].expires_ns, Stages(self.clock.now_ns, 0)))
+                    jobs.append(Posted(name, node, call, self._asked[name].expires_ns, Stages(self.clock.now_ns, 0)))
         self.engine.push(jobs)
         return []
 
