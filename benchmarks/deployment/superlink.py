@@ -280,7 +280,7 @@ class Table:
 
 
 def predict(table: Table, cells: Sequence[tuple[App, str]]) -> None:
-    """What has no prediction yet."""
+    """Predict the cells that have no prediction yet."""
     for app, network in cells:
         for source, seeds in ((LINKS, SEEDS[:1]), (SIMULATION, SEEDS[:1]), (SUPERLINK, SEEDS)):
             for seed in seeds:
@@ -291,7 +291,7 @@ def predict(table: Table, cells: Sequence[tuple[App, str]]) -> None:
 
 
 def measure(table: Table, cells: Sequence[tuple[App, str]], minutes: float, again: bool) -> None:
-    """What is not measured yet; again: all of it."""
+    """Deploy the cells that have no measurement yet; again: all of them."""
     until = time.monotonic() + 60 * minutes
     open_cells = [cell for cell in cells if again or not table.has(*cell, DEPLOYED)]
     for network, nodes in dict.fromkeys((network, app.nodes) for app, network in open_cells):
