@@ -96,9 +96,8 @@ def units(task: str) -> None:
     """Write the units of all networks with a task, and of those with an assumed number moved."""
     suite = Suite.of()
     learnt = task_of(suite, task).edits
-    asked = [(network, network, []) for network in suite.networks] + [
-        (name, of, [edit]) for name, (of, edit) in suite.moved().items()]
-    found = [f"{name},{unit(suite.networks[of], [*learnt, *edits]):.3g}\n" for name, of, edits in asked]
+    found = [f"{network},{unit(path, learnt):.3g}\n" for network, path in suite.networks.items()]
+    found += [f"{name},{unit(suite.networks[of], [*learnt, edit]):.3g}\n" for name, (of, edit) in suite.moved().items()]
     (suite.folder / "tasks" / f"{task}.units.csv").write_text("".join(["network,unit_s\n", *found]), encoding="utf-8")
 
 

@@ -262,10 +262,10 @@ def _league(name: str, where: Where, task: str | None, networks: Sequence[str], 
     from emul.study.league_runs import page, run, write_leaderboard
     from emul.study.leagues import League, entries_of
 
-    more = [Path(one) for one in wanted if one.endswith(".toml")]
-    league = League.of(name, task, more=more)
-    wanted = [label for one in wanted for label in (
-        [entry.get("label", entry["name"]) for entry in entries_of(Path(one))] if one.endswith(".toml") else [one])]
+    files = [Path(one) for one in wanted if one.endswith(".toml")]
+    league = League.of(name, task, more=files)
+    wanted = [*(one for one in wanted if not one.endswith(".toml")),
+              *(str(entry.get("label", entry["name"])) for file in files for entry in entries_of(file))]
     asked = networks or (league.networks if moved else ())
     if moved:
         networks = [*asked, *(name for name, (of, _) in league.suite.moved().items() if of in asked)]
