@@ -1,4 +1,4 @@
-"""A Slurm of two nodes of two CPUs each, both this machine, with ports, keys and logs of its own."""
+"""A Slurm of two nodes, both this machine, with two CPUs and two pretended GPUs each, and ports and keys of its own."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import time
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU_Memory
+GresTypes=gpu
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/%n
 SlurmctldPidFile={folder}/slurmctld.pid
@@ -35,8 +37,8 @@ SlurmdPidFile={folder}/%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/%n.log
 ReturnToService=2
-NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={first} CPUs=2 RealMemory=4000 State=UNKNOWN
-NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={second} CPUs=2 RealMemory=4000 State=UNKNOWN
+NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={first} CPUs=2 RealMemory=4000 Gres=gpu:2 State=UNKNOWN
+NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={second} CPUs=2 RealMemory=4000 Gres=gpu:2 State=UNKNOWN
 PartitionName=p Nodes=n[1-2] Default=YES MaxTime=INFINITE State=UP
 """
 
@@ -57,6 +59,9 @@ def own_slurm(folder: Path) -> Iterator[dict[str, str]]:
     configuration = folder / "slurm.conf"
     configuration.write_text(_CONFIGURATION.format(folder=folder, host=socket.gethostname().partition(".")[0],
                                                    controller=controller, first=first, second=second))
+    for number in range(2):                 # Slurm asks for devices, and opens none: these are as /dev/null
+        os.mknod(folder / f"gpu{number}", stat.S_IFCHR | 0o600, os.makedev(1, 3))
+    (folder / "gres.conf").write_text(f"AutoDetect=off\nName=gpu File={folder}/gpu[0-1] Flags=nvidia_gpu_env\n")
     environment = {**os.environ, "SLURM_CONF": str(configuration)}
     munge = folder / "munge"
     try:

@@ -41,8 +41,11 @@ class SlurmStep:
     """A host in a step of its own, and the worker that it has started."""
 
     def __init__(self, command: Sequence[str]):
+        # srun takes the job's own $SLURM_GPUS_PER_NODE before what a step asks for: the first step would have all GPUs
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_GPUS")}
         # in a session of its own: Ctrl-C is this process's, which ends its workers in order
-        self._srun = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+        self._srun = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
+                                      env=environment)
         assert self._srun.stdin is not None
         self._to: IO[bytes] = self._srun.stdin
         self._asked: dict[int, Future[object]] = {}

@@ -36,10 +36,10 @@ def two_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, st
 
 
 @contextlib.contextmanager
-def allocation(environment: dict[str, str], tasks: int) -> Iterator[None]:
+def allocation(environment: dict[str, str], tasks: int, *more: str) -> Iterator[None]:
     """This process is in a job with so many CPUs on each node, as in a shell of `salloc`."""
-    done = subprocess.run(["salloc", "--nodes=2", f"--ntasks-per-node={tasks}", "--mem=500", "--no-shell"], text=True,
-                          env=environment, capture_output=True, check=True, timeout=60)
+    done = subprocess.run(["salloc", "--nodes=2", f"--ntasks-per-node={tasks}", "--mem=500", *more, "--no-shell"],
+                          text=True, env=environment, capture_output=True, check=True, timeout=60)
     job = re.findall(r"Granted job allocation (\d+)", done.stderr)[0]
     given = {**environment, "SLURM_JOB_ID": job, "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_MEM_PER_NODE": "500",
              "SLURM_JOB_CPUS_PER_NODE": f"{tasks}(x2)"}
@@ -89,6 +89,23 @@ def test_a_job_without_room_says_so(two_nodes: dict[str, str]) -> None:
     with allocation(two_nodes, 1), pytest.raises(NoCluster, match=(
             r"^no room for 3 workers of 1 CPUs: the job of Slurm has room for 2 on 2 nodes$")):
         Workers(3, launcher=Steps(cluster("slurm", 3)))
+
+
+def test_each_worker_is_bound_to_a_gpu_of_its_own_or_to_none(two_nodes: dict[str, str],
+                                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    """The GPUs are pretended: Slurm hands them out, and says so to the workers as it does with real ones."""
+    monkeypatch.setenv("SLURM_GPUS_PER_NODE", "2")          # as salloc and sbatch set it
+    with allocation(two_nodes, 2, "--gpus-per-node=2"):
+        with Workers(4, launcher=Steps(cluster("slurm?gpus=1", 4))) as pool:
+            assert sorted(visible(pool)) == ["0", "0", "1", "1"]
+        with Workers(2, launcher=Steps(cluster("slurm", 2))) as pool:
+            assert visible(pool) == []
+
+
+def visible(pool: Workers) -> list[str]:
+    """CUDA_VISIBLE_DEVICES of each worker that has it, all of which are on this machine."""
+    return [found for worker in pool._processes for found in re.findall(
+        r"\0CUDA_VISIBLE_DEVICES=([^\0]*)", Path(f"/proc/{worker.pid}/environ").read_text())]
 
 
 def test_a_worker_that_dies_ends_the_run_which_can_be_gone_on_with(two_nodes: dict[str, str], tmp_path: Path) -> None:
