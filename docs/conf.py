@@ -42,5 +42,6 @@ def setup(app: Sphinx) -> None:
     app.connect("source-read", made.tables)
     app.connect("source-read", made.links)
     app.connect("build-finished", made.llms)
+    app.connect("build-finished", made.place_reports)
     app.connect("autodoc-process-docstring", made.plain)
     app.add_lexer("csv", TextLexer)

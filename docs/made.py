@@ -10,6 +10,10 @@ import hashlib
 import inspect
 import os
 import re
+import shlex
+import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -53,7 +57,8 @@ def write(app: object) -> None:
     for name in names:
         _save(f"scheme-{name}.md", _scheme(name, figures.get(name, ())))
     _save("schemes.md", _index(names))
-    _save("gallery.md", _gallery(figures, _shown(MADE, anew) if drawn else {}))
+    reports = _reports(MADE, anew) if drawn else ()
+    _save("gallery.md", _gallery(figures, _shown(MADE, anew) if drawn else {}, reports))
     _save("keys.md", "\n".join(_keys(schema())))
     _save("api.md", _api())
     if drawn:
@@ -73,6 +78,14 @@ def _save(name: str, text: str) -> None:
     path = MADE / name
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         path.write_text(text, encoding="utf-8")
+
+
+def place_reports(app: Any, error: Exception | None) -> None:
+    """The site is built: put the reports of the gallery beside its pages."""
+    if error is None and app.builder.name == "html":
+        for file in MADE.glob("*.html"):
+            Path(app.outdir, "reports").mkdir(exist_ok=True)
+            shutil.copy(file, Path(app.outdir, "reports"))
 
 
 def llms(app: Any, error: Exception | None) -> None:
@@ -108,8 +121,8 @@ def _begin(page: str) -> str:
 
 def _scheme(name: str, figures: Sequence[str]) -> str:
     scheme = schemes.find(name)
-    title, _, body = inspect.cleandoc(scheme.doc or name).partition("\n")
-    lines = [f"# {name}", "", _marked(title), "", *_paragraphs(body.strip())]
+    body = inspect.cleandoc(scheme.doc).partition("\n\n")[2]
+    lines = [f"# {name}", "", _marked(scheme.headline), "", *_paragraphs(body.strip())]
     if further := _mentioned(name):
         lines += ["", "More: " + ", ".join(f"[{page}](../{page}.md)" for page in further) + "."]
     if figures:
@@ -155,7 +168,7 @@ def _mentioned(name: str) -> list[str]:
 
 def _index(names: list[str]) -> str:
     found = {name: schemes.find(name) for name in names}
-    rows = [(f"[{name}](scheme-{name}.md)", _marked(_title(name)), _accuracy(one), _marked(one.protects or "nothing"))
+    rows = [(f"[{name}](scheme-{name}.md)", _marked(one.headline), _accuracy(one), _marked(one.protects or "nothing"))
             for name, one in found.items()]
     toctree = ["```{toctree}", ":hidden:", "", *(f"scheme-{name}" for name in names), "```"]
     return "\n".join(["# All schemes", "", *_table(("scheme", "what it is", "accuracy of", "protects"), rows), "",
@@ -167,12 +180,14 @@ def _accuracy(scheme: Scheme[Any]) -> str:
     return "; ".join(f"{of} with `{given.lower()}`" if given else of for given, of in scheme.accuracies().items())
 
 
-def _title(name: str) -> str:
-    return inspect.cleandoc(schemes.find(name).__doc__ or "").partition("\n")[0]
-
-
-def _gallery(figures: Mapping[str, Sequence[str]], shown: Mapping[str, str]) -> str:
-    lines = ["# Gallery", "", "What comes out, with the command that made it.", ""]
+def _gallery(figures: Mapping[str, Sequence[str]], shown: Mapping[str, str], reports: Sequence[str]) -> str:
+    lines = ["# Gallery", "", "Reports and figures, each with the commands that made it.", ""]
+    if reports:
+        lines += ["## Ten reports", "", "`emul report` writes such a page, one file. These were made with the site, of "
+                  "short runs of scenarios that `emul init .` writes.", ""]
+    for name in reports:
+        title, commands = REPORTS[name]
+        lines += [f'<a href="../reports/{name}.html"><b>{title}</b></a>', "", "```sh", *commands, "```", ""]
     for title, command, pictures in PICTURES:
         lines += [f"## {title}", "", "```sh", command, "```", "", *(f"![{title}]({one})\n" for one in pictures)]
     if shown:
@@ -187,6 +202,40 @@ def _gallery(figures: Mapping[str, Sequence[str]], shown: Mapping[str, str]) -> 
     return "\n".join(lines)
 
 
+# name of the page -> title, commands
+REPORTS = {
+    "quickstart": ("Three ways to average over links that fail", (
+        "emul run scenarios/quickstart.yaml --set stop.rounds=10 --quiet",
+        "emul report runs")),
+    "compared": ("A third of the clients is slow and on LTE: three schemes on three seeds, compared", (
+        "emul compare scenarios/stragglers/groups.yaml --seeds 0:3 --set stop.rounds=8 --quiet --no-report",
+        "emul report runs/groups-compare")),
+    "swept": ("A sweep over losses and seeds", (
+        'emul sweep scenarios/quickstart.yaml --schemes fedavg --grid "links[1].outage.p=0.1,0.3,0.5" --seeds 0:3 '
+        "--set stop.rounds=8 --quiet",
+        "emul report runs/quickstart-sweep")),
+    "office": ("Laptops that walk through an office and share a radio cell", (
+        "emul run scenarios/moving/office.yaml --quiet",
+        "emul report runs")),
+    "satellites": ("Satellites that meet a station now and then", (
+        "emul run scenarios/moving/passes.yaml --quiet",
+        "emul report runs")),
+    "split": ("Split learning beside federated averaging", (
+        "emul run scenarios/split/latency.yaml --set stop.rounds=5 --quiet",
+        "emul report runs")),
+    "tree": ("Forty places in a tree", (
+        "emul run scenarios/tree.yaml --set stop.rounds=5 --quiet",
+        "emul report runs")),
+    "background": ("Seven patterns of background traffic", (
+        "emul run scenarios/background/fleet.yaml --set stop.rounds=10 --quiet",
+        "emul report runs")),
+    "compressed": ("Codecs of updates", (
+        "emul run scenarios/compression.yaml --set stop.rounds=10 --quiet",
+        "emul report runs")),
+    "attacked": ("Attackers against the mean and robust rules", (
+        "emul run scenarios/robustness.yaml --set stop.rounds=4 --quiet",
+        "emul report runs")),
+}
 # title, command, pictures: of runs that take longer than building a page may
 PICTURES = (
     ("Three schemes side by side", "emul compare scenarios/quickstart.yaml --seeds 0:3\n"
@@ -241,6 +290,30 @@ def _shown(folder: Path, anew: bool) -> dict[str, str]:
         for call, picture in zip(CALLS, drawn, strict=True):
             picture.save(str(folder / found[call]))
     return found
+
+
+def _report(name: str, folder: Path) -> None:
+    """Run the commands of a report where `scenarios` lies, and save its page."""
+    with tempfile.TemporaryDirectory() as here:
+        for shipped in ("scenarios", "topologies"):
+            Path(here, shipped).symlink_to(HERE.parent / shipped)
+        for command in REPORTS[name][1]:
+            subprocess.run([sys.executable, "-m", *shlex.split(command)], cwd=here, check=True, capture_output=True,
+                           timeout=300, env={**os.environ, "PYTHONPATH": str(HERE.parent)})
+        page, = (path for path in Path(here, "runs").rglob("report.html"))
+        shutil.move(page, folder / f"{name}.html")
+
+
+def _reports(folder: Path, anew: bool) -> list[str]:
+    """The names of the reports, whose pages are then there. anew: as of `_figures`."""
+    from sphinx.util.display import status_iterator
+
+    wanted = [name for name in REPORTS if anew or not (folder / f"{name}.html").exists()]
+    with ProcessPoolExecutor() as pool:
+        made = pool.map(_report, wanted, repeat(folder))
+        for _ in status_iterator(made, "making reports... ", length=len(wanted)):
+            pass
+    return list(REPORTS)
 
 
 # --- keys of a scenario ---------------------------------------------------------------------------------------------

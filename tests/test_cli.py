@@ -351,12 +351,13 @@ def test_schemes_lists_names_with_a_line_and_tells_all_about_one(emul: Shell) ->
     lines = said.out.splitlines()
     assert "failing: A scheme with a bug. [accuracy: global]" in lines
     assert any(line.startswith("fedavg: FedAvg with ") for line in lines)
+    assert any(one.startswith("split: ") and one.endswith(", Algorithms 1 and 2. [accuracy: global]") for one in lines)
     said = emul("schemes", "secagg")
     assert said.code == 0
     assert said.out.startswith("secagg: Secure aggregation by double masking. Bonawitz et al., CCS 2017, figure 4.\n")
     assert "Protects: a client's update from the server and fewer than t colluding clients" in said.out
     assert "  threshold = none: t, shares that give a secret" in said.out
-    assert "  adversary = semi_honest: semi_honest | active\n" in said.out
+    assert said.out.endswith("  adversary = semi_honest: semi_honest | active\n\nTo cite: emul cite secagg\n")
     said = emul("schemes", "adpsgd")
     assert "Protects: nothing." in said.out
     assert "  timeout = 10 s: the time that an answer is waited for" in said.out

@@ -58,6 +58,7 @@ def _describe(scheme: Scheme[object]) -> None:
         words = " | ".join(map(str, one.get("enum", ())))
         print(fill(": ".join(filter(None, (f"  {key}{default}", words, one.get("description", "")))), 100,
                    subsequent_indent="      "))
+    print(f"\nTo cite: emul cite {scheme.name}")
 
 
 def _default(field: str, value: object) -> str:

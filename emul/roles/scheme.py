@@ -181,8 +181,8 @@ class Scheme(Generic[P]):
 
     @property
     def headline(self) -> str:
-        """The first line of its text."""
-        return next(iter(self.doc.strip().splitlines()), "")
+        """The first paragraph of its text, in one line: the idea of the scheme and its paper."""
+        return " ".join(self.doc.strip().partition("\n\n")[0].split())
 
     @property
     def protects(self) -> str:
