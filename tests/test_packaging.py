@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import shutil
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -41,6 +45,42 @@ def test_the_version_has_one_source(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert capsys.readouterr().out == f"emul {__version__}\n"
 
 
+# --- the public address ----------------------------------------------------------------------------------------------
+
+def with_address(line: str | None, folder: Path) -> tuple[str, dict[str, str]]:
+    """README and the first cells of the notebooks once docs/address.py has run in a copy with this line; None: ours."""
+    for name in ("docs/address.py", "README.md", "CITATION.cff"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        shutil.copyfile(ROOT / name, folder / name)
+    shutil.copytree(ROOT / "notebooks", folder / "notebooks", dirs_exist_ok=True)
+    if line is not None:
+        others = re.sub(r"^repository-code:.*\n", "", (ROOT / "CITATION.cff").read_text("utf-8"), flags=re.MULTILINE)
+        (folder / "CITATION.cff").write_text(others + line, encoding="utf-8")
+    subprocess.run([sys.executable, "docs/address.py"], cwd=folder, check=True, capture_output=True, timeout=60)
+    return (folder / "README.md").read_text(encoding="utf-8"), {
+        path.stem: "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"])
+        for path in sorted((folder / "notebooks").glob("*.ipynb"))}
+
+
+def test_badges_and_links_are_those_of_the_address(tmp_path: Path) -> None:
+    assert with_address(None, tmp_path)[0] == (ROOT / "README.md").read_text(encoding="utf-8")
+    assert all((tmp_path / "notebooks" / path.name).read_bytes() == path.read_bytes()
+               for path in (ROOT / "notebooks").glob("*.ipynb"))
+    home = "https://github.com/some/where"
+    readme, cells = with_address(f"repository-code: {home}\n", tmp_path)
+    named = set(re.findall(rf"\({home}/actions/workflows/([\w.]+)\)", readme))
+    assert named == {"ci.yml"}
+    assert all((ROOT / ".github/workflows" / name).is_file() for name in named)
+    assert "github/v/release/some/where?" in readme
+    assert len(readme.split()) < 900
+    assert cells
+    assert all(f"https://colab.research.google.com/github/some/where/blob/main/notebooks/{stem}.ipynb)" in text
+               and f"/v2/gh/some/where/main?labpath=notebooks%2F{stem}.ipynb)" in text for stem, text in cells.items())
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        with_address("repository-code: https://example.org/emul\n", tmp_path)
+    assert b"expected https://github.com/OWNER/NAME" in refused.value.stderr
+
+
 # --- the forge's workflow, the image ---------------------------------------------------------------------------------
 
 def test_the_workflow_tests_every_python_that_the_classifiers_name() -> None:
@@ -52,16 +92,30 @@ def test_the_workflow_tests_every_python_that_the_classifiers_name() -> None:
     assert {system.partition("-")[0] for system in test["strategy"]["matrix"]["os"]} == {"ubuntu", "macos"}
 
 
-def test_the_workflow_asks_for_targets_and_extras_that_exist() -> None:
+def test_workflows_call_targets_and_scripts_of_the_checkout_and_nothing_else() -> None:
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    jobs = yaml(".github/workflows/ci.yml")["jobs"]
-    steps = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
-    asked = {target for run in steps for target in re.findall(r"\bmake ([\w-]+)", run)}
-    assert {"lint", "demo", "test", "test-slow", "docs"} == asked - {"setup"}
-    assert asked <= targets
-    extras = {extra for run in steps for group in re.findall(r"'\.\[([\w,]+)\]'", run) for extra in group.split(",")}
-    assert extras <= set(PROJECT["project"]["optional-dependencies"])
-    assert any("pip wheel" in run for run in steps)
+    workflows = sorted((ROOT / ".github/workflows").glob("*.yml"))
+    assert [one.stem for one in workflows] == ["ci", "release", "site"]
+    commands = [line for one in workflows for job in yaml(f".github/workflows/{one.name}")["jobs"].values()
+                for step in job["steps"] if "run" in step for line in step["run"].splitlines()]
+    strange = [line for line in commands if not (line.removeprefix("make ") in targets if line.startswith("make ") else
+                                                 re.fullmatch(r"\.ci/\w+", line) and os.access(ROOT / line, os.X_OK))]
+    assert strange == []
+    assert set(commands) == {"make lint", "make demo", "make test", ".ci/run", ".ci/partitioners", "make dist",
+                             "make docs"}
+
+
+def test_a_tag_releases_and_nothing_else_does() -> None:
+    # YAML 1.1 would read the key `on` as true
+    assert {one.stem: yaml(f".github/workflows/{one.name}")["on"] for one in (ROOT / ".github/workflows").glob("*.yml")
+            } == {"ci": {"push": {"branches": ["main"]}, "pull_request": None},
+                  "site": {"push": {"branches": ["main"]}, "pull_request": None}, "release": {"push": {"tags": ["v*"]}}}
+
+
+def test_extras_that_scripts_install_exist() -> None:
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "Makefile", *sorted((ROOT / ".ci").iterdir()))]
+    extras = {extra for text in texts for group in re.findall(r"'\.\[([\w,]+)\]'", text) for extra in group.split(",")}
+    assert {"test", "ray", "flwr_datasets"} <= extras <= set(PROJECT["project"]["optional-dependencies"])
 
 
 def test_the_image_is_built_from_all_that_the_wheel_needs() -> None:
