@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MAKES = re.compile(r"# makes (\S+)$", re.MULTILINE)
+NEEDS = {"11": "optuna", "12": "hydra"}         # number of a task -> the module it needs
 
 
 def tasks() -> list[tuple[str, list[tuple[str, str]]]]:
@@ -27,40 +28,56 @@ def tasks() -> list[tuple[str, list[tuple[str, str]]]]:
             if title[0].isdigit()]
 
 
-def test_there_are_ten_tasks_each_with_commands() -> None:
+def test_there_are_twelve_tasks_each_with_commands() -> None:
     found = tasks()
-    assert [title.partition(".")[0] for title, _ in found] == [str(k) for k in range(1, 11)]
+    assert [title.partition(".")[0] for title, _ in found] == [str(k) for k in range(1, 13)]
     assert all(any(kind == "sh" for kind, _ in blocks) for _, blocks in found)
     assert len(MAKES.findall(PAGE)) >= 8
     rows = re.findall(r"^\| (\d+)\. [^|]+\| \d+ \| (.+) \|$", PAGE, re.MULTILINE)
-    assert [number for number, _ in rows] == [str(k) for k in range(1, 11)]
+    assert [number for number, _ in rows] == [str(k) for k in range(1, 13)]
     for _, named in rows:                       # the tests that hold it besides are there
         files = re.findall(r"`(tests/[\w/]+\.py)`", named)
         assert files
         assert all((ROOT / file).is_file() for file in files)
 
 
+def done(title: str, blocks: list[tuple[str, str]], folder: Path) -> None:
+    """Write the files of a task into `here` of the folder and run its commands there, as a user would."""
+    home, here = folder / "bin", folder / "here"
+    if not home.exists():
+        home.mkdir()
+        here.mkdir()
+        for name, words in {"emul": "-m emul", "python": ""}.items():
+            (home / name).write_text(f'#!/bin/sh\nexec {sys.executable} {words} "$@"\n')
+            (home / name).chmod(0o755)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{home}{os.pathsep}{os.environ['PATH']}"}
+    begin = time.monotonic()
+    for kind, text in blocks:
+        if kind != "sh":
+            name, _, content = text.partition("\n")
+            path = here / name.removeprefix("# ")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content, encoding="utf-8")
+            continue
+        ran = subprocess.run(["bash", "-e", "-c", text], cwd=here, env=environment, text=True, capture_output=True,
+                             check=False, timeout=900)
+        assert ran.returncode == 0, (title, ran.stdout, ran.stderr)
+        for made in MAKES.findall(text):
+            assert (here / made).stat().st_size > 0, (title, made)
+    sys.stdout.write(f"{title}: {time.monotonic() - begin:.0f} s\n")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 def test_every_task_does_what_it_says(tmp_path: Path) -> None:
-    home = tmp_path / "bin"
-    home.mkdir()
-    for name, words in {"emul": "-m emul", "python": ""}.items():
-        (home / name).write_text(f'#!/bin/sh\nexec {sys.executable} {words} "$@"\n')
-        (home / name).chmod(0o755)
-    here = tmp_path / "here"
-    here.mkdir()
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{home}{os.pathsep}{os.environ['PATH']}"}
     for title, blocks in tasks():
-        begin = time.monotonic()
-        for kind, text in blocks:
-            if kind != "sh":
-                name, _, content = text.partition("\n")
-                (here / name.removeprefix("# ")).write_text(content, encoding="utf-8")
-                continue
-            done = subprocess.run(["bash", "-e", "-c", text], cwd=here, env=environment, text=True,
-                                  capture_output=True, check=False, timeout=900)
-            assert done.returncode == 0, (title, done.stdout, done.stderr)
-            for made in MAKES.findall(text):
-                assert (here / made).stat().st_size > 0, (title, made)
-        sys.stdout.write(f"{title}: {time.monotonic() - begin:.0f} s\n")
+        if title.partition(".")[0] not in NEEDS:
+            done(title, blocks, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", NEEDS)
+def test_a_task_with_a_package_that_emul_does_not_ask_for_does_what_it_says(number: str, tmp_path: Path) -> None:
+    pytest.importorskip(NEEDS[number], reason="`.ci/run` installs it")
+    (title, blocks), = (one for one in tasks() if one[0].startswith(f"{number}."))
+    done(title, [("sh", "emul init ."), *blocks], tmp_path)
