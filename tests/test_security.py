@@ -39,10 +39,10 @@ from emul.store.segments import SUFFIX
 from emul.study import verify
 from emul.study.directory import StudyError, opened
 from emul.testing import drive
-from emul.workers import joining
+from emul.workers import ray_address
 from emul.workers.cluster import cluster
 from emul.workers.pool import Workers
-from emul.workers.steps import Steps
+from emul.workers.slurm import Steps
 
 RAN = "open(__file__ + '.ran', 'w').close()\n"          # a module that leaves a mark when it is imported
 
@@ -135,7 +135,7 @@ def test_ray_does_not_learn_of_the_current_folder(folder: Path, monkeypatch: pyt
     began_in = list[Path]()
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=lambda *_, **__: began_in.append(Path.cwd())))
     monkeypatch.setenv("RAY_ADDRESS", "local")
-    joining.join(None)
+    ray_address.join(None)
     assert began_in == [Path("/")]
     assert Path.cwd() == folder
 

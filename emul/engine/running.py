@@ -113,9 +113,9 @@ def pool_of(workers: int | Cluster | Workers | Twin, timeout_s: float = 30.0) ->
 def _launcher(cluster: Cluster) -> Launcher:
     """Of workers on other machines; nothing of the others is imported."""
     if cluster.address == SLURM:
-        from emul.workers.steps import Steps
+        from emul.workers.slurm import Steps
 
         return Steps(cluster)
-    from emul.workers.actors import Actors
+    from emul.workers.ray_actors import Actors
 
     return Actors(cluster)

@@ -1,7 +1,8 @@
 """Verdicts on messages: a message is checked against its annotations when it is encoded, and the verdict travels with
 it.
 
-Types, number and kinds of fields, dtype and number of dimensions of arrays, and that numbers are finite. A receiver
+Types, number and kinds of fields, dtype and number of dimensions of arrays, and that numbers are finite; the shape is
+for the receiver's `accept` (`emul.protocols.demands`). A receiver
 would find the same; but a verdict made by the sender's worker costs no decoding at each receiver, and is made before
 anything of the protocol runs. Where a message is sound it costs about a microsecond: most fields are numbers, text or
 one array, which are looked at directly. Everything else is decoded as a receiver would decode it.

@@ -10,9 +10,10 @@ A scheme says how to train and how to aggregate, each as one or more computation
 
 How the model and the updates travel says `emul.protocols.updates`.
 
-A deadline is the longest that the server waits for the updates of a round, from when it has sent the model: it goes on
-with those that have come, and an update that comes later is late. With None it waits until the fate of each update is
-known, which no real server can; tables mark such runs. The kernel's side is `emul.kernel.waits`.
+A deadline is the longest that the server waits for the updates of a round, from when it has sent the model, or asked
+for reports if the cohort is chosen by them: it goes on with those that have come, with the model as it was if none has,
+and an update that comes later is late. With None it waits until the fate of each update is known, which no real server
+can; tables mark such runs. The wait is `Node.gather`; `emul.kernel.loop` (`DEADLINE`) and `emul.kernel.waits` end it.
 """
 
 from __future__ import annotations

@@ -8,8 +8,9 @@
 A frame is written whole and at once, so a killed run keeps all but its last rows; its journal has no end frame. Tables
 come after the run: a Parquet file that was not closed cannot be read, and whether a copy was late is known long after
 it was sent. Observations lie in the same file, since two files would be flushed and torn apart from each other.
-The digest is taken over the rows' encodings one after the other, without header, observations and frames: it depends on
-the rows alone, not on when they were flushed. Of a run that cannot repeat itself (the header says `deterministic:
+The digest, which `emul.record.summary: digest_of_run` joins with that of the models, is taken over the rows' encodings
+one after the other, without header, observations and frames: it depends on the rows alone, not on when they were
+flushed. Of a run that cannot repeat itself (the header says `deterministic:
 false`) it leaves out the values that nodes reported, and the digests of their models.
 """
 

@@ -34,7 +34,7 @@ Fetch = Callable[[Ready], list[Message]]                # the messages that an e
 
 @dataclass(slots=True)
 class Memory:
-    """The part of a node that survives a crash with return."""
+    """The part of a node that survives a crash with return; if the crash wipes it, `state` alone is lost."""
 
     state: Any = None
     round: int = 0

@@ -291,7 +291,7 @@ class Node:
         """At least one of `nodes`, ascending, drawn without replacement for this round: round(fraction * n) of the n
         that take part in it (`joined`); none if nobody does.
 
-        The draw is keyed by (seed, node, round), so every scheme samples the same cohort.
+        The stream is ("sample", node, round) of the seed, so every scheme samples the same cohort.
         """
         if not 0 < fraction <= 1:
             raise RoleError(f"fraction = {fraction}: expected a number in (0, 1]")
@@ -498,7 +498,8 @@ class Node:
         """One message from each of `sources`: {source: message}, ascending by source.
 
         Returns when all are there (or `need` of them), when the timeout comes, or, without one, when the fate of
-        every message is known: with what has arrived.
+        every message is known: with what has arrived. With a timeout, fates end no wait. A message that comes after
+        the round is left, or lies unread then, is late (`emul.kernel.messages: arrive`, `discard_late`).
 
         accept: judges each message by what the receiver knows (dimensions, thresholds, earlier messages); it raises
         ProtocolViolation for one that the protocol forbids, and nothing else. That message is rejected, counted with

@@ -7,6 +7,7 @@
                 others, too (Algorithm 2);  Q: the rest
                 w*_k <- w_k, k in P;   w(t) = sum_k n_k w*_k / n;   w*_k <- w_k, k in Q;   v_k <- t, k in P and Q
 
+A deprecated client's update of an earlier round is dropped and counted, for its w*_k has been set anew.
 v_k: the round in which the server last had an update of client k, or synchronised it by force. A round lasts until
 there are C n updates of clients that were not picked in the round before, or until `deadline`. Deviations: the server
 learns n_k from updates, and gives a client that it has not heard of the mean of the others'; a client that has not been

@@ -20,7 +20,7 @@ import msgspec
 from emul.base.errors import InputError
 from emul.study.job import CellEvent, CellJob, PoolOnDemand, Tell, run_cell, run_text
 from emul.workers.forks import ENVIRONMENT
-from emul.workers.joining import CUT_OFF, NoCluster, join
+from emul.workers.ray_address import CUT_OFF, NoCluster, join
 
 Engine = Callable[[Sequence[CellJob], Tell], None]
 

@@ -3,6 +3,7 @@
     t_s(n, i)       virtual seconds until scheme s reaches the target of network n on seed i; infinite: it did not
     log t_s / t_b   paired by seed. Both infinite: 0. Its median has a bootstrap interval, and Wilcoxon's signed-rank
                     test is exact over all signs, p by Holm among the schemes that are compared with one leader
+    leader          the least median time. A lead is settled if no other scheme has its rank
 
 F. Wilcoxon, Individual Comparisons by Ranking Methods, Biometrics Bulletin 1, 1945. Dolan and More, Benchmarking
 Optimization Software with Performance Profiles, Mathematical Programming 91, 2002.
@@ -27,7 +28,7 @@ from emul.study.text import aligned
 
 Row = Mapping[str, str]
 
-LEVEL = 0.05
+ALPHA = 0.05
 TARGETS = (0.98, 1.0, 1.02)         # shares of the target under which ranks are compared
 
 
@@ -137,7 +138,7 @@ def standings(league: League, rows: Sequence[Row], network: str, seeds: Sequence
         leader, rest, rank = left[0], left[1:], len(found) + 1
         tests = [log_ratios(times[label], times[leader]) for label in rest]
         p = holm([signed_rank(one) for one in tests])
-        group = [leader, *(label for label, one in zip(rest, p, strict=True) if one >= LEVEL)]
+        group = [leader, *(label for label, one in zip(rest, p, strict=True) if one >= ALPHA)]
         for label in group:
             own = scored[label]
             against = log_ratios(times[label], times[first])

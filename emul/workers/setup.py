@@ -21,7 +21,7 @@ class Setup(Struct):
 
     worker: int
     scheme: str
-    plugins: list[str]
+    plugins: list[str]                          # names of modules, which the worker imports (`emul.registry.schemes`)
     params: PlainDict                           # fields of the scheme's Params
     seed: int
     names: list[str]                            # node -> name

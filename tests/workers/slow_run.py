@@ -17,10 +17,10 @@ import pytest
 from emul import engine
 from emul.registry import schemes
 from emul.scenario import Scenario, loads
-from emul.workers.actors import Actors
 from emul.workers.cluster import Cluster
 from emul.workers.pool import Workers
-from emul.workers.steps import Steps
+from emul.workers.ray_actors import Actors
+from emul.workers.slurm import Steps
 
 SLOW = """
 emul: 1

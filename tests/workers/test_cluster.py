@@ -15,10 +15,10 @@ import pytest
 from emul.base.errors import ScenarioError
 from emul.base.extras import MissingExtra
 from emul.workers import shipping
-from emul.workers.actors import Actors, Remote, _require_meeting
 from emul.workers.cluster import Cluster, cluster
-from emul.workers.joining import CUT_OFF, NoCluster
-from emul.workers.steps import Steps, places
+from emul.workers.ray_actors import Actors, Remote, _require_meeting
+from emul.workers.ray_address import CUT_OFF, NoCluster
+from emul.workers.slurm import Steps, places
 from emul.workers.transport import Tcp, WorkerSettings
 
 
@@ -129,7 +129,7 @@ def test_a_cluster_that_is_lost_while_workers_start_is_said(monkeypatch: pytest.
 
 def test_an_actor_looks_after_the_files_of_its_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray", reason="Ray is not installed: install emul[ray]")
-    from emul.workers.hosting import ProcessHost
+    from emul.workers.host import ProcessHost
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("ray.util.get_node_ip_address", lambda: "127.0.0.1")
@@ -148,7 +148,7 @@ def test_an_actor_looks_after_the_files_of_its_worker(tmp_path: Path, monkeypatc
 
 def test_a_machine_and_the_coordinator_find_out_whether_they_reach_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     ray = pytest.importorskip("ray", reason="Ray is not installed: install emul[ray]")
-    from emul.workers.hosting import ProcessHost
+    from emul.workers.host import ProcessHost
 
     class Asked:
         """An actor, in this process."""
@@ -184,15 +184,15 @@ def nobody() -> int:
 def test_the_process_of_an_actor_ends_with_it_or_with_its_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here without a coordinator to speak to: it is told of an end that has come."""
     pytest.importorskip("ray", reason="Ray is not installed: install emul[ray]")
-    from emul.workers import hosting
+    from emul.workers import host
 
     monkeypatch.setattr("ray.util.get_node_ip_address", lambda: "127.0.0.1")
-    monkeypatch.setattr(hosting.os, "getpid", lambda: 2**22 - 1)           # nobody's, to be watched
-    host = hosting.ProcessHost()
+    monkeypatch.setattr(host.os, "getpid", lambda: 2**22 - 1)           # nobody's, to be watched
+    started = host.ProcessHost()
     transport = Tcp.new()
-    assert host.start(WorkerSettings(0, "token", transport, "tcp://127.0.0.1:1", "tcp://127.0.0.1:1", 0).text()) > 0
-    assert host.wait() == 1
-    host.end()
+    assert started.start(WorkerSettings(0, "token", transport, "tcp://127.0.0.1:1", "tcp://127.0.0.1:1", 0).text()) > 0
+    assert started.wait() == 1
+    started.end()
 
 
 def test_an_actor_out_of_reach_for_a_moment_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,7 +212,7 @@ def test_an_actor_out_of_reach_for_a_moment_is_not_lost(monkeypatch: pytest.Monk
             found.set_exception(answer) if isinstance(answer, Exception) else found.set_result(answer)
             return found
 
-    monkeypatch.setattr("emul.workers.actors._AGAIN_S", 0.01)
+    monkeypatch.setattr("emul.workers.ray_actors._AGAIN_S", 0.01)
     away = ray.exceptions.ActorUnavailableError("", None)
     for answers, said in (([away, away, 3], "ended with exit code 3"),
                           ([away] * 11, "is lost: its actor or its machine has ended (ActorUnavailableError)")):
@@ -225,7 +225,7 @@ def test_an_actor_out_of_reach_for_a_moment_is_not_lost(monkeypatch: pytest.Monk
 
 def test_the_process_of_an_actor_has_the_environment_of_every_worker(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from emul.workers import forks, hosting
+    from emul.workers import forks, host
 
     class Process:
         pid = 5
@@ -236,10 +236,10 @@ def test_the_process_of_an_actor_has_the_environment_of_every_worker(
             begun.append(self)
 
     begun: list[Process] = []
-    monkeypatch.setattr(hosting.subprocess, "Popen", Process)
+    monkeypatch.setattr(host.subprocess, "Popen", Process)
     monkeypatch.setenv("PYTHONHASHSEED", "5")
-    host = object.__new__(hosting.ProcessHost)          # its `__init__` asks Ray where it is
-    host._address, host._home, host._open = "127.0.0.1", tmp_path, None
-    host.start(WorkerSettings(0, "token", Tcp.new(), "tcp://127.0.0.1:1", "tcp://127.0.0.1:1", 0).text())
+    begins = object.__new__(host.ProcessHost)          # its `__init__` asks Ray where it is
+    begins._address, begins._home, begins._open = "127.0.0.1", tmp_path, None
+    begins.start(WorkerSettings(0, "token", Tcp.new(), "tcp://127.0.0.1:1", "tcp://127.0.0.1:1", 0).text())
     assert begun[0].env.items() >= forks.ENVIRONMENT.items()
     assert forks.ENVIRONMENT["PYTHONHASHSEED"] == "0"

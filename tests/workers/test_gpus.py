@@ -10,9 +10,9 @@ import pytest
 from emul import engine
 from emul.engine import setups
 from emul.scenario import loads
-from emul.workers.actors import Actors
 from emul.workers.cluster import Cluster
 from emul.workers.core import Core, Setup
+from emul.workers.ray_actors import Actors
 
 SCENARIO = """
 emul: 1

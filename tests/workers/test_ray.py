@@ -17,10 +17,10 @@ from slow_run import Apart, dies_and_is_gone_on_with, example, left_behind
 from emul import engine
 from emul.base.errors import RunError
 from emul.registry import schemes
-from emul.workers.actors import Actors
 from emul.workers.cluster import Cluster, cluster
-from emul.workers.joining import NoCluster
 from emul.workers.pool import Workers
+from emul.workers.ray_actors import Actors
+from emul.workers.ray_address import NoCluster
 from emul.workers.twin import Twin
 
 HERE = Path(__file__).resolve().parent
@@ -85,7 +85,7 @@ def test_gpus_have_to_be_asked_for(pool: Workers) -> None:
 
 
 def test_a_cluster_without_room_says_so(three_nodes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("emul.workers.actors._PLACED_S", 2)
+    monkeypatch.setattr("emul.workers.ray_actors._PLACED_S", 2)
     with pytest.raises(NoCluster, match=r"^no room for 2 workers of \{'CPU': 1.0, 'GPU': 1.0\} on the cluster, which"):
         Workers(2, launcher=Actors(cluster("ray:auto?gpus=1", 2)))
 

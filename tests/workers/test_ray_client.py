@@ -13,11 +13,11 @@ from slow_run import Apart, dies_and_is_gone_on_with, example, left_behind
 from emul.study.engines import in_turn
 from emul.study.runs import Where
 from emul.study.sweep import sweep
-from emul.workers import joining
-from emul.workers.actors import Actors, Remote
+from emul.workers import ray_address
 from emul.workers.cluster import Cluster, cluster
-from emul.workers.joining import CUT_OFF, NoCluster
 from emul.workers.pool import Workers
+from emul.workers.ray_actors import Actors, Remote
+from emul.workers.ray_address import CUT_OFF, NoCluster
 from emul.workers.transport import WorkerSettings
 from emul.workers.twin import Twin
 
@@ -35,13 +35,13 @@ def elsewhere() -> Iterator[Elsewhere]:
 def served(monkeypatch: pytest.MonkeyPatch) -> None:
     """The process that Ray begins for each client does not always start, however long one waits; and on a busy machine
     Ray's client can lose its server and not find back ("Expected to receive a chunk from request with id")."""
-    patiently, start = joining._patiently, Actors.start
+    patiently, start = ray_address._patiently, Actors.start
 
     def tried(address: str) -> None:
         try:
             patiently(address)
         except (ConnectionError, RuntimeError) as e:
-            if joining.unserved(e):
+            if ray_address.unserved(e):
                 pytest.skip("Ray has not started its process for this client, three times")
             raise
 
@@ -52,7 +52,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> None:
             if str(e).startswith(CUT_OFF):
                 pytest.skip("Ray's client lost its server before the workers ran")
             raise
-    monkeypatch.setattr(joining, "_patiently", tried)
+    monkeypatch.setattr(ray_address, "_patiently", tried)
     monkeypatch.setattr(Actors, "start", started)
 
 

@@ -19,9 +19,9 @@ from own_slurm import own_slurm
 from slow_run import SLOW, ApartInSlurm, dies_and_is_gone_on_with, example, left_behind, once_begun
 
 from emul.workers.cluster import Cluster, cluster
-from emul.workers.joining import NoCluster
 from emul.workers.pool import Workers
-from emul.workers.steps import Steps
+from emul.workers.ray_address import NoCluster
+from emul.workers.slurm import Steps
 from emul.workers.twin import Twin
 
 HERE = Path(__file__).resolve().parent

@@ -1,7 +1,8 @@
 """The waits and sizes of a Flower deployment, read by name from the flwr that is installed. Nothing of it is imported.
 
-A number that stands in a call, such as `time.sleep(3)`, is read from the syntax tree of the function that calls it; one
-that has a name is read by this name. `read` refuses a version without such a name, and says which version it is.
+A number in a call, such as `time.sleep(3)` between two polls of flwr 1.41, is read from the syntax tree of the
+function that calls it; one that has a name is read by this name. `read` refuses a version without such a name, and says
+which version it is.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Workers on other machines, each started by a host there: files of a run go to them and come back.
 
-A host (`emul.workers.hosting`) is an actor of Ray or a step of Slurm. Files are shipped where they do not lie already:
+A host (`emul.workers.host`) is an actor of Ray or a step of Slurm. Files are shipped where they do not lie already:
 sources of plug-ins, the data set (once a machine), the files that a resumed run had kept. Files of a worker that does
 not see the run's directory come back.
 """
@@ -21,8 +21,8 @@ import msgspec
 from emul.base.errors import RunError
 from emul.workers import shipping
 from emul.workers.cluster import Cluster
-from emul.workers.joining import NoCluster
 from emul.workers.launcher import unreached
+from emul.workers.ray_address import NoCluster
 from emul.workers.setup import Setup
 
 _log = logging.getLogger(__name__)

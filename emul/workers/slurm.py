@@ -3,7 +3,7 @@
     with Workers(8, launcher=Steps(cluster("slurm", 8))) as pool:
         run(scenario, workers=pool)
 
-`srun` starts a host (`emul.workers.hosting`) on a node and gives it its CPUs and GPUs. The host is asked and answers
+`srun` starts a host (`emul.workers.host`) on a node and gives it its CPUs and GPUs. The host is asked and answers
 through the pipes of its `srun`, which carry the pool's keys, too; events and payloads do not go through Slurm. A host
 whose `srun` has gone ends its worker.
 """
@@ -25,9 +25,9 @@ from typing import IO, TypeVar
 import msgspec
 
 from emul.base.errors import RunError
-from emul.workers.hosted import Hosted, require_alike, require_meeting
-from emul.workers.joining import NoCluster
 from emul.workers.launcher import address_towards
+from emul.workers.ray_address import NoCluster
+from emul.workers.remote import Hosted, require_alike, require_meeting
 from emul.workers.transport import Tcp, WorkerSettings
 
 _PLACED_S = 120                     # for Slurm to begin a step
@@ -170,7 +170,7 @@ class Steps(Hosted[SlurmStep]):
         if "SLURM_MEM_PER_CPU" not in os.environ:
             given.append("--mem=0")         # else the first step of a node has all of its memory
         # -P: no module of the current folder, where a stranger's numpy.py may lie, takes the place of an installed one
-        return ["srun", *job, *given, sys.executable, "-P", "-m", "emul.workers.steps", control]
+        return ["srun", *job, *given, sys.executable, "-P", "-m", "emul.workers.slurm", control]
 
     def close(self) -> None:
         workers, self._workers = self._workers, []
@@ -246,7 +246,7 @@ def receive(source: IO[bytes], kind: type[T]) -> T:
 
 def main(control: str) -> None:
     """Be a host, asked on stdin and answering on stdout, until stdin ends. control: the coordinator's address."""
-    from emul.workers.hosting import ProcessHost  # here: it imports the reader of data sets
+    from emul.workers.host import ProcessHost  # here: it imports the reader of data sets
 
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)                           # the worker prints where it does not disturb

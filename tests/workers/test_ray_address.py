@@ -13,11 +13,11 @@ import pytest
 
 from emul.base.extras import MissingExtra
 from emul.study.engines import on_ray
-from emul.workers import joining
-from emul.workers.actors import Actors
+from emul.workers import ray_address
 from emul.workers.cluster import Cluster
-from emul.workers.joining import Meant, NoCluster, meant
 from emul.workers.pool import Workers
+from emul.workers.ray_actors import Actors
+from emul.workers.ray_address import Meant, NoCluster, meant
 
 SETTINGS = bytes([0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 100])      # as a server of HTTP/2 greets
 
@@ -58,7 +58,7 @@ def test_who_answers_as_ray_would_is_let_be() -> None:
     (None, "nothing comes back within 0.2 s"),
 ])
 def test_who_answers_otherwise_is_not_ray(answer: bytes | None, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joining, "_ANSWER_S", 0.2 if answer is None else 20)
+    monkeypatch.setattr(ray_address, "_ANSWER_S", 0.2 if answer is None else 20)
     with listening(answer) as address, pytest.raises(NoCluster) as caught:
         Meant(address, "$RAY_ADDRESS").require_answer()
     assert str(caught.value) == (f"no Ray cluster answers at {address}, which $RAY_ADDRESS names: {said}; "
@@ -173,7 +173,7 @@ def test_a_client_whose_process_has_not_started_is_tried_again(error: Exception,
     with listening(SETTINGS) as found:
         if failing == 3:
             with pytest.raises(NoCluster, match=r"--on names: (RuntimeError: )?Starting Ray client server failed. See"):
-                joining.join(f"ray://{found}")
+                ray_address.join(f"ray://{found}")
         else:
-            joining.join(f"ray://{found}")
+            ray_address.join(f"ray://{found}")
     assert tried == [f"ray://{found}"] * min(failing + 1, 3)

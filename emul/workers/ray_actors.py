@@ -4,7 +4,7 @@
         run(scenario, workers=pool)
 
 Ray places the actors and gives each its CPUs and GPUs, carries the pool's keys to them, and notices when one or its
-machine is lost. An actor starts the worker that every pool has (`emul.workers.hosting`); events and payloads do not go
+machine is lost. An actor starts the worker that every pool has (`emul.workers.host`); events and payloads do not go
 through Ray.
 """
 
@@ -20,9 +20,9 @@ from typing import Any
 from emul.base.errors import RunError
 from emul.base.extras import MissingExtra
 from emul.workers.cluster import Cluster
-from emul.workers.hosted import Hosted, require_alike, require_meeting
-from emul.workers.joining import CUT_OFF, NoCluster, join, outside
 from emul.workers.launcher import address_towards
+from emul.workers.ray_address import CUT_OFF, NoCluster, join, outside
+from emul.workers.remote import Hosted, require_alike, require_meeting
 from emul.workers.transport import Tcp, WorkerSettings
 
 _PLACED_S = 120                     # for the cluster to find room for all workers
@@ -127,7 +127,7 @@ class Actors(Hosted[Remote]):
         import ray
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        from emul.workers.hosting import ProcessHost
+        from emul.workers.host import ProcessHost
 
         self._reserve(len(every))
         asked = {"num_cpus": self._cluster.cpus, "num_gpus": self._cluster.gpus, "max_concurrency": 4}
