@@ -292,6 +292,14 @@ def test_a_request_that_is_lost_is_tried_again(tmp_path: Path) -> None:
     assert max(seconds for seconds, *_ in found) > 20
 
 
+def test_a_large_object_on_a_slow_link_is_asked_for_once(tmp_path: Path) -> None:
+    body = ECHO.replace("np.full(10, n + 10 * k)", "np.full(125_000, n + 10 * k)")
+    ran = deployed(folder_of(tmp_path / "app", body), "links[0].bandwidth=200 kbit/s", heartbeat="10000 s",
+                   config={"out": str(tmp_path / "out.json")})
+    assert len(ran.payloads["PullObject"]) == 2 * (4 + 2)
+    assert [row["seconds_transfer"] > 40 for row in ran.rounds] == [True, True]
+
+
 def test_a_superlink_that_starts_again_has_lost_its_run(tmp_path: Path) -> None:
     ran = deployed(folder_of(tmp_path / "app", ROUNDS), "faults=[{at: 25 s, node: server, crash: true, for: 10 s}]",
                    clients=2, config={"out": str(tmp_path / "out.json")})

@@ -112,12 +112,14 @@ class HttpRequest(Message):
 
 @dataclass(frozen=True)
 class HttpResponse(Message):
-    """Of HTTP, SuperLink to SuperNode. tag: the number of the request."""
+    """Of HTTP, SuperLink to SuperNode. tag: the number of the request. largest: bytes of the largest object of the
+    message that it tells of; no part of HTTP, and not counted."""
 
     tag: int
     status: int
     body: Octets
     head: Declared
+    largest: int = 0
 
 
 class Connect(HttpRequest, unscoped=True):

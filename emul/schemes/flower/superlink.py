@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias, cast
 
+import msgspec
 import numpy as np
 from flwr.app import Error, Message
 from flwr.app.message import remove_content_from_message
@@ -72,6 +73,7 @@ from emul.schemes.flower.polling import PollingGrid, Stages
 UNAUTHORISED = 401
 # of httpx (`DEFAULT_LIMITS.keepalive_expiry`) and of uvicorn (`timeout_keep_alive`): of a connection that is silent
 KEEPALIVE_S = 5.0
+_PART = 65_536                      # bytes that httpx reads or writes at a time
 _SEGMENT = 40                       # bytes of a TCP segment without data
 _SESSION = "0" * 36                 # as long as a UUID
 # Bytes of the line and the headers of a request, without its name and the digits of its length, and of a response: of
@@ -87,15 +89,16 @@ _RESPONSES: dict[type[HttpRequest], Proto] = {
     http.PushMessages: PushMessagesResponse, http.PushObject: PushObjectResponse}
 
 
-def head(kind: type[HttpRequest] | type[HttpResponse], body: np.ndarray) -> Declared:
-    """The bytes of a line and headers, less those of emul's own frame: a request counts as many as it has on a wire."""
+def head(kind: type[HttpRequest] | type[HttpResponse], body: np.ndarray, largest: int = 0) -> Declared:
+    """The bytes of a line and headers, less those of emul's own frame: a request counts as many as it has on a wire.
+    largest: of a response, which is emul's own, too."""
     name = kind.__name__
     if issubclass(kind, http.Connect | http.Connected):
         size = _SEGMENT
     elif issubclass(kind, HttpRequest):             # its path has the name in words: PullObject, pull-object
         size = _REQUEST_HEAD + len(name) + sum(map(str.isupper, name)) - 1 + len(str(len(body)))
     else:
-        size = _RESPONSE_HEAD + len(str(len(body)))
+        size = _RESPONSE_HEAD + len(str(len(body))) - len(msgspec.msgpack.encode(largest))
     return Declared(max(0, size - _FRAME - len(name)))
 
 
@@ -164,6 +167,11 @@ class SuperLink:
         assert reply is not None
         found = {tree.object_id: self.store.get(tree.object_id) or b"" for tree in iterate_object_tree(reply[1])}
         return found if all(found.values()) else None
+
+    def largest(self, found: PullMessagesResponse) -> int:
+        """The bytes of the largest object of a message that a node has found."""
+        return max((len(self.store.get(part.object_id) or b"") for tree in found.message_object_trees
+                    for part in iterate_object_tree(tree)), default=0)
 
     def taken(self, name: str) -> None:
         """The app has the reply to a message, or an error in its place: neither is kept."""
@@ -296,7 +304,8 @@ async def serve(node: Node, link: SuperLink) -> None:
         assert isinstance(request, HttpRequest)
         status, body = answers.pop() if answers else (200, None)
         kind, sent = REQUESTS[type(request)], _NOTHING if body is None else octets(body)
-        node.send(request.sender, kind(request.number, status, sent, head(kind, sent)))
+        largest = link.largest(body) if isinstance(body, PullMessagesResponse) else 0
+        node.send(request.sender, kind(request.number, status, sent, head(kind, sent, largest), largest))
 
 
 # --- the ServerApp's Grid, beside the SuperLink ----------------------------------------------------------------------
@@ -426,6 +435,7 @@ class SuperNode:
         self.number = 0                             # of requests
         self.idle: list[int] = []                   # connections: since when
         self.knows_run = False
+        self.largest = 0                            # bytes of the largest object of the message that it works on
         self.gone = False                           # the SuperLink does not know this node
         self._draw = {name: node.stream(name).random for name in ("superexec", "retries", "heartbeats", "polls")}
         self.begun = node.now_ns
@@ -472,7 +482,7 @@ class SuperNode:
         await self._two_at_a_time(self.waits.pushes, [
             partial(self.ask, http.PushObject, PushObjectRequest(
                 node=self.own, run_id=run_id, object_id=one, object_content=found.objects[one],
-                session_id=answer.session_id))
+                session_id=answer.session_id), self._limit_s(len(found.objects[one])))
             for one in dict.fromkeys(part.object_id for part in iterate_object_tree(reply)) if one in missing])
 
     async def _pull(self, run_id: int, tree: ObjectTree, contents: dict[str, bytes]) -> int:
@@ -480,7 +490,8 @@ class SuperNode:
         async def pull(name: str) -> None:
             delay = self.waits.unavailable_s
             while True:
-                got = await self.ask(http.PullObject, PullObjectRequest(node=self.own, run_id=run_id, object_id=name))
+                got = await self.ask(http.PullObject, PullObjectRequest(node=self.own, run_id=run_id, object_id=name),
+                                     self._limit_s(self.largest))
                 if got.object_available or self.gone:
                     contents[name] = got.object_content
                     return
@@ -572,6 +583,10 @@ class SuperNode:
             self.gone |= response.status == UNAUTHORISED
             return _RESPONSES[kind].FromString(response.body.tobytes())
 
+    def _limit_s(self, size: int) -> float:
+        """Of a request with an object of so many bytes: httpx allows `limit_s` for each part of it."""
+        return self.waits.limit_s * max(1, size / _PART)
+
     async def _try(self, kind: type[HttpRequest], body: np.ndarray, limit_s: float) -> HttpResponse:
         now = self.node.now_ns
         self.idle = [since for since in self.idle if now - since < KEEPALIVE_S * 1e9]
@@ -580,6 +595,7 @@ class SuperNode:
         else:
             await self._exchange(http.Connect, _NOTHING, limit_s)
         response = await self._exchange(kind, body, limit_s)
+        self.largest = response.largest or self.largest
         if self.request_s:                          # of the programs at both ends
             await self.node.sleep(self.request_s)
         self.idle.append(self.node.now_ns)
