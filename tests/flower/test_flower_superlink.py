@@ -191,6 +191,7 @@ def response(size: int) -> int:
 def test_waits_are_those_of_the_installed_version() -> None:
     found = installed.read()
     assert found.pushes == shared.FLWR_PRIVATE_MAX_CONCURRENT_OBJ_PUSHES
+    assert found.session_s == shared.OBJECT_PUSH_SESSION_TTL_SECONDS
     assert found.chunk_bytes == constant.FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
     assert (found.heartbeat_s, found.patience) == (constant.HEARTBEAT_DEFAULT_INTERVAL, constant.HEARTBEAT_PATIENCE)
     assert (-found.heartbeat_range, found.heartbeat_range) == constant.HEARTBEAT_RANDOM_RANGE
@@ -276,6 +277,13 @@ def test_a_node_that_misses_its_heartbeats_is_offline_and_its_message_an_error(t
     assert found[errors[0] + 1][1] == [3]       # it is sampled no longer
     assert found[-1][1] == [2, 3]               # until it is back
     assert codes[-1] == {2: 0, 3: 0}
+
+
+def test_a_reply_whose_objects_do_not_come_is_an_error_after_three_minutes(tmp_path: Path) -> None:
+    found = faulty(tmp_path, "links[0].latency=1 s", "faults=[{at: 18 s, node: client1, crash: true}]",
+                   heartbeat="10 s")
+    assert found[0][2] == [[2, constant.ErrorCode.MESSAGE_UNAVAILABLE], [3, 0]]     # the metadata have come before 18 s
+    assert 180 < found[0][0] < 210
 
 
 def test_a_process_that_dies_is_told_two_heartbeats_later(tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ class Installed:
     limit_s: float                  # of a request
     unavailable_s: float            # before an object that is not there yet is asked for again; it doubles
     unavailable_most_s: float
+    session_s: float                # for which the SuperLink keeps a reply without the rest of its objects
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,8 @@ def read() -> Installed:
         heartbeat_part=named(_COMMON, "HEARTBEAT_BASE_MULTIPLIER"), heartbeat_range=high,
         patience=int(named(_COMMON, "HEARTBEAT_PATIENCE")), retry_most_s=named(_COMMON, "MAX_RETRY_DELAY"),
         limit_s=_default("supercore/protobuf/client.py", "__init__", "timeout"),
-        unavailable_s=named(_SHARED, "PULL_INITIAL_BACKOFF"), unavailable_most_s=named(_SHARED, "PULL_BACKOFF_CAP"))
+        unavailable_s=named(_SHARED, "PULL_INITIAL_BACKOFF"), unavailable_most_s=named(_SHARED, "PULL_BACKOFF_CAP"),
+        session_s=named(_SHARED, "OBJECT_PUSH_SESSION_TTL_SECONDS"))
 
 
 def waits(p: GivenWaits) -> Installed:

@@ -111,7 +111,8 @@ def octets(message: Proto) -> np.ndarray:
 
 @dataclass
 class Pushed:
-    """A message of the ServerApp that is not answered yet. reply: the metadata of its reply, and its objects' tree."""
+    """A message of the ServerApp that is not answered yet. reply: the metadata of its reply, and its objects' tree.
+    until_ns: so long the rest of these objects is waited for."""
 
     message: ProtoMessage
     node: int                           # Flower's number
@@ -119,6 +120,7 @@ class Pushed:
     times: Stages
     delivered: bool = False
     reply: tuple[ProtoMessage, ObjectTree] | None = None
+    until_ns: int = 0
 
 
 @dataclass
@@ -246,6 +248,7 @@ class SuperLink:
         one.times.compute = round(1e9 * sum(asked.clientapp_runtime_list))
         one.times.start = self.start_ns[own]
         self.left[reply.metadata.message_id] = one
+        one.until_ns = now_ns + round(self.waits.session_s * 1e9)
         self._settle(reply.metadata.message_id, now_ns)
         return PushMessagesResponse(results={reply.metadata.message_id: 0}, objects_to_push=missing,
                                     session_id=_SESSION)
@@ -256,6 +259,9 @@ class SuperLink:
         stored = asked.object_id in self.store
         if stored:
             self.store.put(asked.object_id, asked.object_content)
+            for one in self.left.values():
+                if one.node == own:
+                    one.until_ns = now_ns + round(self.waits.session_s * 1e9)
         for name in list(self.left):
             self._settle(name, now_ns)
         return PushObjectResponse(stored=stored)
@@ -367,8 +373,14 @@ class LinkGrid(PollingGrid):
             self._done(name)
         for name in there:                              # one after the other
             delays = retries(self.link.waits, self.draw, self.link.waits.pulls)
-            while (contents := self.link.contents(name)) is None:
+            while (contents := self.link.contents(name)) is None and (
+                    self.clock.now_ns < self.link.pushed[name].until_ns):
                 self._ask(Sleep(next(delays)))
+            if contents is None:
+                self._answer_for(name, self._asked[name], Error(
+                    ErrorCode.MESSAGE_UNAVAILABLE, "the objects of the reply have not come"))
+                self._done(name)
+                continue
             metadata = self.link.pushed[name].reply
             assert metadata is not None
             number = metadata[0].metadata.message_id
