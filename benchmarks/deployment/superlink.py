@@ -304,7 +304,7 @@ def measure(table: Table, cells: Sequence[tuple[App, str]], minutes: float, agai
                     if time.monotonic() < until:
                         rounds = deployment.run(app)
                         starts = [one for row in rounds for one in row["start"]]
-                        start = mean(starts) if starts else table.start_s
+                        start = round(mean(starts), 3) if starts else table.start_s
                         table.keep(app, network, DEPLOYED, 0, start, rounds)
                         if starts:
                             table.keep(app, network, STARTED, 0, start, predicted(
