@@ -135,7 +135,7 @@ def _scheme(name: str, figures: Sequence[str]) -> str:
               *_table(("message", "fields", "what it is"), _messages(scheme))]
     lines += ["", "## Example", "", "```yaml", scheme.example.strip(), "```", ""]
     if papers := [one.bibtex for one in references() if ("schemes", name) in one.uses]:
-        lines += ["## To cite", "", f"`emul cite {name}` prints this, and the entry of emul:", "", "```bibtex",
+        lines += ["## BibTeX", "", f"`emul cite {name}` prints this, and the entry of emul:", "", "```bibtex",
                   "\n\n".join(papers), "```", ""]
     return "\n".join(lines)
 
