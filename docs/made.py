@@ -6,14 +6,14 @@ these runs out.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import inspect
+import io
 import os
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -26,6 +26,7 @@ import vl_convert
 import emul
 from benchmarks import document
 from emul.citing import references
+from emul.cli import app
 from emul.registry import schemes
 from emul.report import data, files
 from emul.report.figures import space_time
@@ -297,9 +298,11 @@ def _report(name: str, folder: Path) -> None:
     with tempfile.TemporaryDirectory() as here:
         for shipped in ("scenarios", "topologies"):
             Path(here, shipped).symlink_to(HERE.parent / shipped)
-        for command in REPORTS[name][1]:
-            subprocess.run([sys.executable, "-m", *shlex.split(command)], cwd=here, check=True, capture_output=True,
-                           timeout=300, env={**os.environ, "PYTHONPATH": str(HERE.parent)})
+        # in this process, which has imported everything for the report before
+        quiet = io.StringIO()
+        with contextlib.chdir(here), contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
+            for command in REPORTS[name][1]:
+                app(shlex.split(command)[1:], standalone_mode=False)
         page, = (path for path in Path(here, "runs").rglob("report.html"))
         shutil.move(page, folder / f"{name}.html")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from operator import itemgetter
 from typing import Any
 
@@ -158,13 +159,11 @@ def _chunks(source: Iterable[Row]) -> Iterable[Sequence[Row]]:
 
 def _add(table: Table, chunk: Sequence[Row], wanted: Collection[int]) -> None:
     kinds = np.fromiter(map(_kind_of, chunk), np.int64, len(chunk))
-    groups: dict[int, list[Row]] = {kind: [] for kind in np.unique(kinds).tolist()}
-    for row in chunk:
-        groups[row[0]].append(row)
-    for kind, found in groups.items():
+    for kind in np.unique(kinds).tolist():
         part = table[kind]                  # of a kind that there is
         if kind in wanted:
-            part.add(found, np.flatnonzero(kinds == kind) + table.count)
+            mine = kinds == kind
+            part.add(list(compress(chunk, mine.tolist())), np.flatnonzero(mine) + table.count)
 
 
 def copy_keys(source: np.ndarray, seq: np.ndarray) -> np.ndarray:

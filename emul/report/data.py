@@ -34,6 +34,16 @@ _OF_LINKS = (R.SEND, R.HOP, R.RESENT, R.LINK)
 
 
 @dataclass(frozen=True)
+class Offers:
+    """Every copy on every link that it was offered to, (n,) each: `copy` is its place in the messages."""
+
+    copy: np.ndarray
+    vertex: np.ndarray
+    next: np.ndarray
+    wire: np.ndarray
+
+
+@dataclass(frozen=True)
 class RunData(OpenedRun):
     """A run directory, of which each part is read when a figure asks for it."""
 
@@ -52,6 +62,15 @@ class RunData(OpenedRun):
     def events(self) -> Table:
         """The rows of which no table tells, by kind."""
         return self.rows((*_OF_NODES, *_OF_ACTIVITIES, *_OF_ABSENCES, *_OF_LINKS))
+
+    @cached_property
+    def offers(self) -> Offers:
+        """The first hops and the further ones, those that lost the copy included; not what was sent again."""
+        sent, hop = self.events[R.SEND], self.events[R.HOP]
+        source, seq, vertex, following, wire = (
+            np.concatenate([sent[f], hop[f]]) for f in ("source", "seq", "vertex", "next", "wire"))
+        used = vertex >= 0                      # not what a node sends to itself, or while it is away
+        return Offers(_place(self, source[used], seq[used]), vertex[used], following[used], wire[used])
 
     @property
     def label(self) -> str:
@@ -120,28 +139,9 @@ def sent_until(run: RunData, times_ns: np.ndarray) -> np.ndarray:
 
 # --- bytes ----------------------------------------------------------------------------------------------------------
 
-@dataclass(frozen=True)
-class Offers:
-    """Every copy on every link that it was offered to, (n,) each: `copy` is its place in the messages."""
-
-    copy: np.ndarray
-    vertex: np.ndarray
-    next: np.ndarray
-    wire: np.ndarray
-
-
 def _place(run: RunData, source: np.ndarray, seq: np.ndarray) -> np.ndarray:
     """Places of copies in the messages."""
     return KeyIndex(copy_keys(run.messages.source, run.messages.seq)).positions(copy_keys(source, seq))
-
-
-def offers(run: RunData) -> Offers:
-    """The first hops and the further ones, those that lost the copy included; not what was sent again."""
-    sent, hop = run.events[R.SEND], run.events[R.HOP]
-    source, seq, vertex, following, wire = (
-        np.concatenate([sent[f], hop[f]]) for f in ("source", "seq", "vertex", "next", "wire"))
-    used = vertex >= 0                      # not what a node sends to itself, or while it is away
-    return Offers(_place(run, source[used], seq[used]), vertex[used], following[used], wire[used])
 
 
 def resent(run: RunData) -> Offers:
@@ -157,7 +157,7 @@ def traffic(run: RunData, by_round: bool = False) -> pd.DataFrame:
     hop, `wasted` if it came late, came to a node that had ended, or was rejected or never read, and else `first`. Its
     sum is that of `wire_bytes`. by_round: apart, too, by `scoped`, whether the message belongs to a round.
     """
-    m, o, again = run.messages, offers(run), resent(run)
+    m, o, again = run.messages, run.offers, resent(run)
     roles = list(dict.fromkeys(run.roles))
     role = np.array([roles.index(r) for r in run.roles] or [0])
     fate = np.zeros(len(m.fate), np.int64)
@@ -166,11 +166,10 @@ def traffic(run: RunData, by_round: bool = False) -> pd.DataFrame:
     copy, vertex, following, size = (np.concatenate([getattr(o, f), getattr(again, f)])
                                      for f in ("copy", "vertex", "next", "wire"))
     kind = np.concatenate([fate[o.copy], np.full(len(again.copy), KINDS.index("retransmitted"))])
-    key = np.stack([vertex, following, m.kind[copy], role[m.source[copy]], role[m.target[copy]], kind,
-                    m.round[copy] > 0 if by_round else np.zeros(len(copy), np.int64)])
-    keys, place = np.unique(key, axis=1, return_inverse=True)
-    total = np.zeros(keys.shape[1], np.int64)
-    np.add.at(total, place.reshape(-1), size)
+    keys, _, place = distinct(vertex, following, m.kind[copy], role[m.source[copy]], role[m.target[copy]], kind,
+                              m.round[copy] > 0 if by_round else np.zeros(len(copy), np.int64))
+    total = np.zeros(len(keys[0]), np.int64)
+    np.add.at(total, place, size)
 
     def text(of: list[str], code: np.ndarray) -> np.ndarray:
         return np.array(of or [""], dtype=object)[code]
@@ -181,9 +180,18 @@ def traffic(run: RunData, by_round: bool = False) -> pd.DataFrame:
         "bytes": total, **({"scoped": keys[6] > 0} if by_round else {})})
 
 
+def distinct(*columns: np.ndarray) -> tuple[tuple[np.ndarray, ...], np.ndarray, np.ndarray]:
+    """The tuples that occur in columns of (n,) integers, none negative: their values, column by column, in ascending
+    order; the first place of each; and the number of the tuple at each of the n places."""
+    # one number for each tuple: `np.unique(..., axis=1)` of a million takes seconds, since it compares tuples
+    shape = [int(column.max(initial=0)) + 1 for column in columns]
+    keys, first, place = np.unique(np.ravel_multi_index(columns, shape), return_index=True, return_inverse=True)
+    return np.unravel_index(keys, shape), first, place
+
+
 def links(run: RunData) -> pd.DataFrame:
     """One row a link that carried something: vertex, next, bytes (those sent again included), copies, lost (copies)."""
-    m, o, again = run.messages, offers(run), resent(run)
+    m, o, again = run.messages, run.offers, resent(run)
     keys, place, copies = np.unique(o.vertex << 32 | o.next, return_inverse=True, return_counts=True)
     size = np.zeros(len(keys), np.int64)
     np.add.at(size, place, o.wire)
@@ -197,7 +205,7 @@ def links(run: RunData) -> pd.DataFrame:
 
 def losses(run: RunData) -> pd.DataFrame:
     """Per link and round of the sender: copies offered and lost; only links that lost something."""
-    m, o = run.messages, offers(run)
+    m, o = run.messages, run.offers
     here = (m.fate[o.copy] == LOST) & (m.lost_vertex[o.copy] == o.vertex) & (m.lost_next[o.copy] == o.next)
     key = o.vertex << 32 | o.next
     bad = np.isin(key, key[here])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -120,59 +121,62 @@ def _null(value: object) -> bool:
 
 def _computations(computations: pd.DataFrame, end_ns: int) -> Iterator[str]:
     ordered = computations.sort_values(["node", "start_ns"], kind="stable")
-    ends = [_or(end, max(end_ns, start))
-            for end, start in zip(ordered["end_ns"].array, ordered["start_ns"], strict=True)]
-    for node, label, number, start, end, work, finished in zip(
-            ordered["node"], ordered["label"], ordered["round"], ordered["start_ns"], ends, ordered["work"],
-            ordered["finished"], strict=True):
+    start_ns = ordered["start_ns"].to_numpy(np.int64)
+    known = ordered["end_ns"].fillna(-1).to_numpy(np.int64)
+    lengths = np.where(known >= 0, known, np.maximum(end_ns, start_ns)) - start_ns
+    names = {label: json.dumps(label) for label in ordered["label"].unique()}
+    for node, label, number, start, length, work, finished in zip(
+            ordered["node"].tolist(), ordered["label"].tolist(), ordered["round"].tolist(), start_ns.tolist(),
+            lengths.tolist(), ordered["work"].tolist(), ordered["finished"].tolist(), strict=True):
         args = f'{{"round":{number},"work":{work},"finished":{"true" if finished else "false"}}}'
-        yield _slice(node, _COMPUTE, start, end - start, json.dumps(label), args)
+        yield _slice(node, _COMPUTE, start, length, names[label], args)
 
 
 def _messages(m: pd.DataFrame, names: list[str]) -> Iterator[str]:
     """A slice for all that a node sent, or got, at one instant, and the flows that begin or end in it."""
-    fate = m["fate"].astype(str).to_numpy()
-    kinds = m["type"].astype(str).to_numpy()
+    fates, kinds = m["fate"].astype(str), m["type"].astype(str).tolist()
     sent = m["sent_ns"].to_numpy(np.int64)
     known = m["arrived_ns"].fillna(-1).to_numpy(np.int64)
-    known = np.where(fate == FATES[LOST], m["lost_ns"].fillna(-1).to_numpy(np.int64), known)
+    known = np.where(fates.to_numpy() == FATES[LOST], m["lost_ns"].fillna(-1).to_numpy(np.int64), known)
     ends = known >= 0                               # else in flight when the run ended: no flow
     source, target = m["source"].to_numpy(np.int64), m["target"].to_numpy(np.int64)
-    sizes = m["wire_bytes"].to_numpy(np.int64)
-    rounds = m["round"].to_numpy(np.int64)
-    copies = np.arange(len(m))
+    # one by one Python's own numbers and texts are faster than those of NumPy
+    fate, ended, sizes, rounds = fates.tolist(), ends.tolist(), m["wire_bytes"].tolist(), m["round"].tolist()
+    copies, quoted = np.arange(len(m)), {kind: json.dumps(kind) for kind in set(kinds)}
+    plain = [json.dumps(name)[1:-1] for name in names]
     for thread, node, other, time, mine, to in ((_SENT, source, target, sent, copies, "to"),
                                                 (_GOT, target, source, known, copies[ends], "from")):
+        at_node, with_node, at_ns = node.tolist(), other.tolist(), time.tolist()
+        flow = '"ph":"s"' if thread == _SENT else '"ph":"f","bp":"e"'
         for rows, length in instants(node, time, mine):
-            first = rows[0]
-            where, at = int(node[first]), int(time[first])
-            args = json.dumps({"round": int(rounds[first]), "bytes": int(sizes[rows].sum()), to: ", ".join(
-                names[other[i]] + ("" if thread == _SENT or fate[i] == FATES[0] else f" ({fate[i]})") for i in rows)})
+            where, at = at_node[rows[0]], at_ns[rows[0]]
+            place = f'"pid":{where + 1},"tid":{thread},"ts":{us(at)}'
+            others = ", ".join(plain[with_node[i]] + ("" if thread == _SENT or fate[i] == FATES[0] else f" ({fate[i]})")
+                               for i in rows)
+            args = f'{{"round": {rounds[rows[0]]}, "bytes": {sum(sizes[i] for i in rows)}, "{to}": "{others}"}}'
             said = sorted({kinds[i] for i in rows})
             lost = thread == _GOT and all(fate[i] == FATES[LOST] for i in rows)
             name = ("loses " if lost else "") + ", ".join(said) + (f" x {len(rows)}" if len(rows) > 1 else "")
             yield _slice(where, thread, at, length, json.dumps(name), args)
-            flow = '"ph":"s"' if thread == _SENT else '"ph":"f","bp":"e"'
             for i in rows:
-                if ends[i]:
-                    yield (f'{{{flow},"id":{i + 1},"cat":"message","name":{json.dumps(kinds[i])},"pid":{where + 1},'
-                           f'"tid":{thread},"ts":{us(at)}}}')
+                if ended[i]:
+                    yield f'{{{flow},"id":{i + 1},"cat":"message","name":{quoted[kinds[i]]},{place}}}'
 
 
-def instants(node: np.ndarray, time: np.ndarray, rows: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
+def instants(node: np.ndarray, time: np.ndarray, rows: np.ndarray) -> Iterator[tuple[list[int], int]]:
     """`rows` grouped by (node, time), in this order, each with the length that its slice may have.
 
     node, time: (n,) of all rows. The length is 1 us, or less if the node's next instant comes sooner.
     """
-    if not len(rows):
-        return
     ordered = rows[np.lexsort((rows, time[rows], node[rows]))]
     n, t = node[ordered], time[ordered]
-    begins = np.flatnonzero(np.concatenate([[True], (n[1:] != n[:-1]) | (t[1:] != t[:-1])]))
-    for k, (begin, end) in enumerate(zip(begins, [*begins[1:], len(ordered)], strict=True)):
-        follows = k + 1 < len(begins) and n[begins[k + 1]] == n[begin]
-        gap = int(t[begins[k + 1]] - t[begin]) if follows else _WIDTH_NS
-        yield ordered[begin:end], min(gap, _WIDTH_NS)
+    begins = np.flatnonzero(np.append(True, (n[1:] != n[:-1]) | (t[1:] != t[:-1]))[:len(ordered)])
+    n, t = n[begins], t[begins]
+    gaps = np.append(np.where(n[1:] == n[:-1], np.diff(t), _WIDTH_NS), _WIDTH_NS)
+    lengths = np.minimum(gaps, _WIDTH_NS)[:len(begins)].tolist()
+    places = ordered.tolist()
+    for (begin, end), length in zip(pairwise([*begins.tolist(), len(places)]), lengths, strict=True):
+        yield places[begin:end], length
 
 
 # --- curves ---------------------------------------------------------------------------------------------------------

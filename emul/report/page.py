@@ -268,11 +268,10 @@ def packed(frame: pd.DataFrame) -> PlainDict:
     {'n': 2, 'columns': {'x': [0.5, 2], 'name': {'of': ['a'], 'at': [0, 0]}}}
     """
     columns: dict[str, object] = {}
-    for name in frame:
-        column = frame[name]
+    for name, column in frame.items():
         if pd.api.types.is_numeric_dtype(column):
             columns[str(name)] = [None if v != v else int(v) if v == (w := int(v)) and abs(w) < 2**53 else v
-                                  for v in column.astype(object).tolist()]
+                                  for v in column.tolist()]
         else:
             codes, of = pd.factorize(column)
             columns[str(name)] = {"of": [str(v) for v in of], "at": codes.tolist()}

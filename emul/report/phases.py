@@ -12,7 +12,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from emul.report.data import KINDS, RunData, traffic
+from emul.report.data import KINDS, RunData, distinct, traffic
 from emul.report.drawing import KIND_COLOURS, Figure, byte_unit, in_rows, named, ranked, row_axis, stacked
 from emul.report.topology import RELAY
 
@@ -45,11 +45,9 @@ def phases(run: RunData) -> pd.DataFrame:
 def _first_sent(run: RunData) -> dict[tuple[str, str], int]:
     """(phase, direction) -> its place in the order of the first messages."""
     m = run.messages
-    key = np.stack([m.kind, m.round > 0, m.source, m.target])
-    keys, first = np.unique(key, axis=1, return_index=True)
+    keys, first, _ = distinct(m.kind, m.round > 0, m.source, m.target)
     found: dict[tuple[str, str], int] = {}
-    for place in np.argsort(first):
-        kind, scoped, source, target = keys[:, place].tolist()
+    for kind, scoped, source, target in np.stack(keys)[:, np.argsort(first)].T.tolist():
         phase = m.kinds[kind] if scoped else f"outside rounds: {m.kinds[kind]}"
         found.setdefault((phase, f"{run.roles[source]} → {run.roles[target]}"), len(found))
     return found

@@ -27,6 +27,7 @@ _ROW = 36               # pixels a step
 _FATES = {"lost": LOST, "late": LATE, "rejected": REJECTED, "ended": TO_ENDED, "flight": IN_FLIGHT}
 _SAID = {"ended": "to nodes that had ended", "flight": "in flight"}
 _LEFT = "M1.6,-0.8L0,0L1.6,0.8Z"
+_DRAWN = ["x", "x2", "y", "said", "wrong", "label", "source", "target", "count", "nodes", "from_s", "until_s"]
 _LOOP = 0.16            # of the distance of two lifelines: how far messages inside a role go out
 
 
@@ -55,33 +56,31 @@ class Sequence:
 
     def frames(self) -> dict[str, pd.DataFrame]:
         """The data that the chart names."""
+        # plain rows: a page has hundreds of rounds of a few steps each, for which pandas takes many times as long
         place = {role: x for x, role in enumerate(self.lifelines)}
-        wrong = [", ".join(f"{row[name]:,.0f} {_SAID.get(name, name)}" for name in _FATES if row[name] > 0)
-                 for row in self.steps.to_dict("records")]
-        drawn = self.steps.assign(
-            x=self.steps["source"].map(place).astype(float), x2=self.steps["target"].map(place).astype(float),
-            y=np.arange(len(self.steps), dtype=float), said=_step_texts(self.steps), wrong=wrong)
-        sent, here = drawn["what"] == "message", drawn["x"] == drawn["x2"]
-        columns = ["x", "x2", "y", "said", "wrong", "label", "source", "target", "count", "nodes", "from_s", "until_s"]
-        arrows = drawn.loc[sent & ~here, columns].assign(
-            middle=lambda f: (f["x"] + f["x2"]) / 2, head=lambda f: np.where(f["x2"] > f["x"], "right", "left"))
-        return {"lifelines": pd.DataFrame({"x": np.arange(len(place), dtype=float), "y": -0.7,
-                                           "y2": max(len(self.steps), 1) - 0.4}),
-                "arrows": arrows, "loops": drawn.loc[sent & here, columns], "boxes": drawn.loc[~sent, columns]}
+        arrows: list[PlainDict] = []
+        loops: list[PlainDict] = []
+        boxes: list[PlainDict] = []
+        for y, step in enumerate(self.steps.to_dict("records")):
+            x, x2 = place[step["source"]], place[step["target"]]
+            wrong = ", ".join(f"{step[name]:,.0f} {_SAID.get(name, name)}" for name in _FATES if step[name] > 0)
+            kind = boxes if step["what"] != "message" else loops if x == x2 else arrows
+            kind.append({**step, "x": x, "x2": x2, "y": y, "said": _step_text(step), "wrong": wrong,
+                         "middle": (x + x2) / 2, "head": "right" if x2 > x else "left"})
+        return {"lifelines": pd.DataFrame({"x": range(len(place)), "y": -0.7, "y2": max(len(self.steps), 1) - 0.4}),
+                "arrows": pd.DataFrame(arrows, columns=[*_DRAWN, "middle", "head"]),
+                "loops": pd.DataFrame(loops, columns=_DRAWN), "boxes": pd.DataFrame(boxes, columns=_DRAWN)}
 
 
-def _step_texts(steps: pd.DataFrame) -> list[str]:
-    """The text at each step: how many, and how large or how long on the whole."""
-    found = []
-    for row in steps.itertuples():
-        times = f" × {row.count:,}" if row.count > 1 else ""
-        if row.what == "message":
-            found.append(f"{row.label}{times}, {rounded_size(round(row.bytes))}" + (" each" if row.count > 1 else ""))
-        else:
-            unit, factor = unit_of((row.until_s - row.from_s) * 1e9)
-            took = (row.until_s - row.from_s) * 1e9 / factor
-            found.append(f"{row.label}{times}" + (f", {took:.4g} {unit}" if took else ""))
-    return found
+def _step_text(step: PlainDict) -> str:
+    """The text at a step: how many, and how large or how long on the whole."""
+    times = f" × {step['count']:,}" if step["count"] > 1 else ""
+    if step["what"] == "message":
+        size = rounded_size(round(step["bytes"]))
+        return f"{step['label']}{times}, {size}" + (" each" if step["count"] > 1 else "")
+    unit, factor = unit_of((step["until_s"] - step["from_s"]) * 1e9)
+    took = (step["until_s"] - step["from_s"]) * 1e9 / factor
+    return f"{step['label']}{times}" + (f", {took:.4g} {unit}" if took else "")
 
 
 def sequences(run: RunData, numbers: Iterable[int]) -> list[Sequence]:

@@ -171,7 +171,7 @@ def test_rounds_say_how_they_ended_and_what_was_observed(run: Path, trace: list[
 def test_what_happens_at_one_instant_is_one_slice_as_long_as_there_is_room() -> None:
     node = np.array([0, 0, 0, 1, 0])
     time = np.array([5, 5, 205, 7, 9000])
-    found = [(rows.tolist(), length) for rows, length in export.instants(node, time, np.array([0, 1, 2, 3, 4]))]
+    found = list(export.instants(node, time, np.array([0, 1, 2, 3, 4])))
     assert found == [([0, 1], 200), ([2], 1000), ([4], 1000), ([3], 1000)]
     assert list(export.instants(node, time, np.array([], int))) == []
 

@@ -357,7 +357,8 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     return [figure for part in build._study_parts(found) for figure in part.figures]
 
 
-@pytest.mark.parametrize(("size", "points"), [("column", 252.0), pytest.param("page", 570.0, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("size", "points"), [("column", 252.0), ("page", 570.0)])
 def test_every_pdf_is_as_wide_as_it_says_and_nothing_of_it_is_cut(size: str, points: float, drawn: list[Any],
                                                                   tmp_path: Path) -> None:
     """A column of two is 3.5 inches: 252 points; they were 336, and legends went out at the right."""
@@ -381,6 +382,7 @@ def test_legends_of_a_column_stand_below_each_other(run: data.RunData, tmp_path:
     assert outside(svg, 336.0) is None
 
 
+@pytest.mark.slow
 def test_long_names_of_rows_go_on_in_a_second_line_of_a_column(drawn: list[Any]) -> None:
     figure = next(f for f in drawn if f.key == "bytes-by-phase")
     rows = list(dict.fromkeys(figure.frames["bytes"]["row"]))
