@@ -129,8 +129,9 @@ def test_every_decision_is_in_the_index_under_its_title() -> None:
 
 
 def test_links_between_documents_lead_somewhere() -> None:
+    """Pages below `made/` are made with the site, which test_site.py builds without a dead link."""
     dead = [f"{name}: {link}" for name in DOCUMENTS for link in re.findall(r"\]\(([^)#:]+)\)", text(name))
-            if not (ROOT / name).parent.joinpath(link).is_file()]
+            if not link.startswith("made/") and not (ROOT / name).parent.joinpath(link).is_file()]
     assert dead == []
 
 
