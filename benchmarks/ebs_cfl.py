@@ -6,7 +6,8 @@
 Markdown: for each scenario and value of its grid a row a scheme, a column an attack, the mean over the seeds, for the
 accuracy at the end with half of what the seeds are apart; all runs of a table are taken as if they had ended when the
 shortest of them did. On a page it stands between <!-- name --> and <!-- end -->,
-name being that of the scenario with underscores.
+name being that of the scenario with underscores. `--masks RUN` makes the rows of ebs_cfl_masks.csv from a run of
+ebs_cfl_secure_mnist.yaml.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import altair as alt
 import pandas as pd
 
 from benchmarks import document
+from benchmarks.common import ROOT
 from benchmarks.document import replaced
 from benchmarks.finished import markdown
 from benchmarks.impact import Impact, attacked, evened, impacts, mean
@@ -34,6 +36,9 @@ SCHEMES = {"fedavg": "#4c78a8", "median": "#b279a2", "trimmed_mean": "#ff9da6", 
            "rfca_quarter": "#79706e", "rfca_decay": "#d67195", "ebs_cfl": "#000000"}
 SHORT = {"backdoor": "scaling", "adaptive": "adaptive"}
 STEPS = {"rfca": (1.0, 0.0), "rfca_quarter": (0.25, 0.0), "rfca_decay": (1.0, 0.1)}     # rate, rate_decay
+TABLE_OF_MASKS = ROOT / "docs" / "reproductions" / "data" / "ebs_cfl_masks.csv"
+MASKS = {"apart": "largest difference of a parameter", "trust": "W of `rfca` / `ebs_cfl`",
+         "accuracy": "accuracy of `rfca` / `ebs_cfl`"}
 FALL = 0.2                              # below the best accuracy so far
 FALLS: dict[str, tuple[str, dict[str, object]]] = {
     "i.i.d.": ("ebs-cfl-attacks-mnist", {}),
@@ -44,6 +49,14 @@ def read(file: Path) -> list[dict[str, str]]:
     """Rows of a table of `emul sweep --done`."""
     with file.open(newline="", encoding="utf-8") as lines:
         return list(csv.DictReader(lines))
+
+
+def keep(file: Path, rows: Sequence[Row]) -> None:
+    """Write a table of rows of one shape."""
+    with file.open("w", newline="", encoding="utf-8") as lines:
+        writer = csv.DictWriter(lines, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def tables(rows: Sequence[Row]) -> dict[str, str]:
@@ -62,11 +75,28 @@ def _by_title(rows: Sequence[Row]) -> dict[str, list[Row]]:
     return found
 
 
-def written(page: str, rows: Sequence[Row]) -> str:
+def written(page: str, rows: Sequence[Row], hidden: Sequence[Row]) -> str:
     """The page with the tables in their places. Raises DocumentError where a scenario has none."""
     for scenario, text in tables(rows).items():
         page = replaced(page, scenario.replace("-", "_"), text)
-    return replaced(page, "falls", falls(rows))
+    return replaced(replaced(page, "falls", falls(rows)), "under_masks", markdown(
+        ["round", *MASKS.values()], ([row[name] for name in ("round", *MASKS)] for row in hidden)))
+
+
+def masked(run: Path) -> list[dict[str, str]]:
+    """By round of a run: how far the models of `ebs_cfl` are from those of `rfca`, and what both report."""
+    from emul.record.load import load_run
+
+    clear, hidden = (load_run(next(run.glob(f"*-{scheme}-*"))) for scheme in ("rfca", "ebs_cfl"))
+    found = []
+    for round_ in sorted(int(at) for at in hidden.rounds["round"].unique()):
+        apart = max(float(abs(clear.model(node, round_).vector() - hidden.model(node, round_).vector()).max())
+                    for node in hidden.models)
+        both = [run_.rounds[run_.rounds["round"] == round_] for run_ in (clear, hidden)]
+        found.append({"round": str(round_), "apart": f"{apart:.2g}", **{
+            name: " / ".join(f"{own[column].dropna().mean():.{digits}f}" for own in both)
+            for name, (column, digits) in {"trust": ("W", 5), "accuracy": ("accuracy", 4)}.items()}})
+    return found
 
 
 def falls(rows: Sequence[Row]) -> str:
@@ -200,12 +230,15 @@ def main() -> None:
     parser.add_argument("table", type=Path, nargs="+", help="written by emul sweep --done")
     parser.add_argument("--into", type=Path, metavar="PAGE", help="write the tables there, in place of printing them")
     parser.add_argument("--figures", type=Path, metavar="DIR", help="write a picture of the curves of each scenario")
+    parser.add_argument("--masks", type=Path, metavar="RUN", help="make the rows of its models first")
     chosen = parser.parse_args()
+    if chosen.masks is not None:
+        keep(TABLE_OF_MASKS, masked(chosen.masks))
     rows = [row for file in chosen.table for row in read(file)]
     if chosen.into is None:
         print("\n\n".join(tables(rows).values()))
     else:
-        document.save(chosen.into, written(document.read(chosen.into), rows))
+        document.save(chosen.into, written(document.read(chosen.into), rows, read(TABLE_OF_MASKS)))
     if chosen.figures is not None:
         figures(rows, chosen.figures)
 

@@ -1,9 +1,10 @@
 """The dates when the rows of the pages were made and last computed again: the block `evidence` of each page.
 
-    emul verify docs/reproductions/data/mp_dp_done.csv
-    python -m benchmarks.evidence
+    emul verify --all --budget 2h
+    python -m benchmarks.evidence --code
 
-Every table of `docs/*/data` is either one of cells, which `emul verify` computes again, or one of `TIMINGS`.
+Every table of `docs/*/data` is either one of cells, which `emul verify` computes again, or one of `TIMINGS`. `--code`
+compares the code of all rows with that of today first, which takes minutes, and keeps what it finds in `changed.csv`.
 """
 
 from __future__ import annotations
@@ -15,17 +16,22 @@ from pathlib import Path
 from benchmarks import document
 from benchmarks.common import ROOT
 from benchmarks.document import replaced
+from benchmarks.ebs_cfl import keep, read
 from benchmarks.finished import markdown
 from emul.study import verify
+from emul.study.job import origin
 
 DOCS = ROOT / "docs"
 REPRODUCTIONS, STUDIES = DOCS / "reproductions" / "data", DOCS / "studies" / "data"
+CHANGED = "changed.csv"
 TABLES = {                              # table of cells -> pages that stand on it
     REPRODUCTIONS / "ppfpl_done.csv": ("reproductions/ppfpl.md",),
     REPRODUCTIONS / "mp_dp_done.csv": ("reproductions/mp_dp.md",),
     REPRODUCTIONS / "ebs_cfl_runs.csv": ("reproductions/ebs_cfl.md",),
     REPRODUCTIONS / "fedrfq_runs.csv": ("reproductions/fedrfq.md",),
+    REPRODUCTIONS / "fedrfq_done.csv": ("reproductions/fedrfq.md",),
     REPRODUCTIONS / "seccogc_mnist_runs.csv": ("reproductions/seccogc.md",),
+    REPRODUCTIONS / "seccogc_done.csv": ("reproductions/seccogc.md",),
     REPRODUCTIONS / "others_runs.csv": ("reproductions/others.md",),
     REPRODUCTIONS / "robustness_runs.csv": ("robustness.md",),
     REPRODUCTIONS / "secagg_networks.csv": ("schemes/secure_aggregation.md",),
@@ -37,6 +43,7 @@ TABLES = {                              # table of cells -> pages that stand on 
 }
 TIMINGS = {                             # what a machine took, which no other one takes -> what was timed
     REPRODUCTIONS / "ebs_cfl_costs.csv": "CPU seconds of the steps of secure sums",
+    REPRODUCTIONS / "mp_dp_costs.csv": "CPU seconds of gradients, masks and recovery",
     REPRODUCTIONS / "ppfpl_costs.csv": "CPU seconds of encryption",
     REPRODUCTIONS / "secagg_costs.csv": "CPU seconds of secure sums",
     STUDIES / "deployment_runs.csv": "deployments of real processes",
@@ -50,12 +57,17 @@ TIMINGS = {                             # what a machine took, which no other on
 OTHERS = {                              # without a key for each row -> what the table has
     REPRODUCTIONS / "safa_printed.csv": "the numbers that Wu et al. have printed",
     REPRODUCTIONS / "safa_lag_printed.csv": "the numbers that Wu et al. have printed, by lag tolerance",
+    REPRODUCTIONS / CHANGED: "rows whose code has changed, which `python -m benchmarks.evidence --code` finds again",
+    STUDIES / CHANGED: "the same of studies",
+    REPRODUCTIONS / "ebs_cfl_masks.csv": "models of a run, which `python -m benchmarks.ebs_cfl --masks` compares again",
+    REPRODUCTIONS / "seccogc_analysis.csv": "`analysis` of runs of seccogc_done.csv",
     REPRODUCTIONS / "mp_dp_attacks.csv": "attacks on runs, which `python -m benchmarks.mp_dp_attacks` makes again",
     STUDIES / "devices_operations.csv": "operations of steps, which `python -m benchmarks.bench_devices` counts again",
     STUDIES / "devices_published.csv": "seconds of steps that others have printed",
     STUDIES / "suite_flower.csv": "Flower apps, which `python -m benchmarks.suite_flower` runs again",
 }
 # rounds that tests compute of cells that take minutes; `real_s` is no guide, since trainings came out of stores, too
+PLUGINS = ("wide",)                     # modules beside scenarios that rows name
 FIRST = {"ppfpl_done.csv": 5, "mp_dp_done.csv": 10, "ebs_cfl_runs.csv": 10, "fedrfq_runs.csv": 5,
          "seccogc_mnist_runs.csv": 5}
 Row = Mapping[str, str]
@@ -72,7 +84,28 @@ def block(table: Path) -> str:
         groups.setdefault((row["processor"], row["torch"]), []).append(row)
     head = ["rows", "made", "by emul", "on", "computed again", "equal", "equal in values", "different"]
     lines = [markdown(head, (_line(on, own, of) for on, own in sorted(groups.items()))), *_different(rows, of)]
-    return f"`{table.relative_to(ROOT)}`\n\n" + "\n".join(lines)
+    return f"`{table.relative_to(ROOT)}`\n\n" + "\n".join([*lines, *_changed(table)])
+
+
+def changed(table: Path) -> list[dict[str, str]]:
+    """By scheme of a table: its rows, and those of them whose code is not that of today."""
+    code, found = verify.coder(table, PLUGINS), dict[str, list[bool]]()
+    for row in verify.read(table):
+        found.setdefault(row["scheme"], []).append(code(row) != row["code"])
+    return [{"table": table.name, "scheme": scheme, "rows": str(len(old)), "changed": str(sum(old)),
+             "revision": origin()["revision"]} for scheme, old in sorted(found.items())]
+
+
+def _changed(table: Path) -> Iterator[str]:
+    """Marks the schemes whose code has changed since their rows were made."""
+    own = [row for row in read(table.with_name(CHANGED)) if row["table"] == table.name] if (
+        table.with_name(CHANGED).exists()) else []
+    if not own:
+        return
+    rows, old = (sum(int(row[name]) for row in own) for name in ("rows", "changed"))
+    same = [f"`{row['scheme']}`" for row in own if row["changed"] == "0"]
+    but = f", all but those of {', '.join(same)}" if same and old else ""
+    yield f"\nCode that has changed since, at {own[0]['revision']}: {old} of {rows} rows{but}."
 
 
 def _line(on: tuple[str, str], rows: Sequence[Row], of: Mapping[str, Row]) -> list[str]:
@@ -113,7 +146,11 @@ def pages() -> list[Path]:
 
 def main() -> None:
     """The command line."""
-    argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--code", action="store_true", help="compare the code of all rows with that of today")
+    if parser.parse_args().code:
+        for folder in (REPRODUCTIONS, STUDIES):
+            keep(folder / CHANGED, [row for table in TABLES if table.parent == folder for row in changed(table)])
     for page in pages():
         document.save(page, filled(page, document.read(page)))
 

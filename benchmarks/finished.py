@@ -50,6 +50,11 @@ def curve(rounds: Iterable[int], accuracies: Iterable[float]) -> str:
     return " ".join(f"{round_}:{accuracy:.5g}" for round_, accuracy in zip(rounds, accuracies, strict=True))
 
 
+def plain(value: float) -> str:
+    """Three digits without an exponent."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     """A table. An empty head is one space, as the pages written by hand have it."""
     shown = [f"| {' | '.join(line)} |" for line in lines]

@@ -5,8 +5,8 @@
     python -m benchmarks.mp_dp
 
 Rewrites what stands between the marks of that page, and draws its figure anew. A cell that has not been run is a dash;
-of several seeds the mean and the standard deviation are shown, and how many there are. `benchmarks.mp_dp_costs`
-measures the time of a round, `benchmarks.mp_dp_attacks` makes the rows of attacks on runs.
+of several seeds the mean and the standard deviation are shown, and how many there are. `benchmarks.mp_dp_costs` makes
+the rows of seconds, `benchmarks.mp_dp_attacks` those of attacks on runs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from benchmarks import mp_dp_attacks as privacy
 from benchmarks.common import ROOT
 from benchmarks.document import replaced
 from benchmarks.ebs_cfl import read
-from benchmarks.finished import Row, markdown, of, run
+from benchmarks.finished import Row, markdown, of, plain, run
+from benchmarks.mp_dp_costs import TABLE as COSTS
 
 HOME = ROOT / "docs" / "reproductions"
 PAGE, FIGURE, TABLE = HOME / "mp_dp.md", HOME / "figures" / "mp-dp-eps.png", HOME / "data" / "mp_dp_done.csv"
@@ -40,9 +41,10 @@ SCHEMES = {                             # of the first two tables: label -> what
     "naive_share": "noise as of `mp_cdp`, the published law of r", "mp_dp_naive": "as published"}
 EPS = ("0.5", "1", "2", "3", "5", "8")
 TARGET = 0.9
-TO_TARGET = {       # s of a round by `benchmarks.mp_dp_costs`, K = 5; what the paper prints for CIFAR-10 to 65 %, K = 5
-    "fedavg": (0.19, "66 s"), "mp_dp": (0.16, "2.0 min"), "tp_smc": (168, "37 min"),
-    "hybrid_alpha": (10_440, "20 h"), "pile": (21_600, "40 h")}
+TABLE_I = {         # printed seconds, CIFAR-10: an epoch with 5 and with 100 clients, to 65 % with 5 and with 100
+    "fedavg": (1.37, 1.47, 65.68, 71.31), "mp_dp": (2.19, 2.44, 121.8, 147.6), "tp_smc": (34.37, 76.8, 2201.4, 4932),
+    "hybrid_alpha": (1350.6, 5112, 73_044, 336_096), "pile": (3636, 10_800, 145_440, 478_656)}
+BATCHES = 10_000 / 64                   # of an epoch of a client with a fifth of CIFAR-10, in batches of the rows
 CURVES = ("mp_cdp", "mp_dp", "tp_smc", "mp_dp_naive")
 
 
@@ -72,17 +74,71 @@ def by_eps(rows: Sequence[Row]) -> str:
         for scheme in CURVES))
 
 
-def target(rows: Sequence[Row]) -> str:
-    """Time to a target, Table I: the rounds that digits take to it, times the seconds of a round of ResNet20."""
+def a_round(costs: Sequence[Row]) -> str:
+    """One batch of 64 each, with 5 and with 100 clients. Clients work beside each other: a round is one client and the
+    server."""
+    def cells(scheme: str, clients: int) -> list[str]:
+        row = _of_costs(costs, scheme, clients)
+        client, server = float(row["gradient_s"]) + float(row["client_s"]), float(row["server_s"])
+        return [shown(client), shown(server), shown(client + server)]
+
+    return markdown(["scheme", "K = 5: client", "server", "round", "K = 100: client", "server", "round"], (
+        [f"`{scheme.partition(',')[0]}`{scheme.partition(',')[1]}{scheme.partition(',')[2]}", *cells(scheme, 5),
+         *cells(scheme, 100)] for scheme in dict.fromkeys(row["scheme"] for row in costs)))
+
+
+def an_epoch(costs: Sequence[Row]) -> str:
+    """Table I in its unit: a client's 10,000 samples in batches of 64, then one sum of updates; 5 clients."""
+    took = {scheme: _seconds(_of_costs(costs, scheme, 5), BATCHES) for scheme in TABLE_I}
     lines = []
-    for scheme, (seconds, printed) in TO_TARGET.items():
-        cells = of(rows, ("mp-dp-digits", {}), scheme)
+    for scheme, (printed, *_) in TABLE_I.items():
+        ratio, of_paper = took[scheme] / took["mp_dp"], printed / TABLE_I["mp_dp"][0]
+        lines.append([f"`{scheme}`", *map(plain, (took[scheme], printed, ratio, of_paper)), f"{ratio / of_paper:.2g}"])
+    return markdown(["scheme", "s an epoch", "printed", "times MP-DP", "printed", "ours over printed"], lines)
+
+
+def _of_costs(costs: Sequence[Row], scheme: str, clients: int) -> Row:
+    return next(row for row in costs if (row["scheme"], int(row["clients"])) == (scheme, clients))
+
+
+def _seconds(row: Row, batches: float) -> float:
+    return batches * float(row["gradient_s"]) + float(row["client_s"]) + float(row["server_s"])
+
+
+def shown(found: float) -> str:
+    """
+    >>> shown(0.1234), shown(75.2), shown(7200)
+    ('0.12 s', '1.3 min', '2.0 h')
+    """
+    return f"{found:.2g} s" if found < 60 else f"{found / 60:.1f} min" if found < 3600 else f"{found / 3600:.1f} h"
+
+
+def target(rows: Sequence[Row], costs: Sequence[Row]) -> str:
+    """Time to a target, Table I: the rounds that digits take to it, times the seconds of a round of ResNet20."""
+    lines, took = [], dict[str, float]()
+    for scheme, (*_, printed, _) in TABLE_I.items():
+        cells, seconds = of(rows, ("mp-dp-digits", {}), scheme), _seconds(_of_costs(costs, scheme, 5), 1)
         rounds = [_reached(row["curve"], TARGET) for row in cells]
         there = [round_ for round_ in rounds if round_ is not None]
-        shown = (f"{mean(there):.0f}", f"{mean(there) * seconds:,.0f}") if there else ("-", "-")
-        lines.append([f"`{scheme}`", shown[0], f"{len(there)} of {len(cells)}", f"{seconds:,g}", shown[1], printed])
-    head = ["scheme", f"rounds to {TARGET:g}, mean", "seeds that reach it", "s a round", "s", "printed"]
+        took[scheme] = mean(there) * seconds
+        lines.append([f"`{scheme}`", f"{mean(there):.0f}", f"{len(there)} of {len(cells)}", plain(seconds),
+                      plain(took[scheme]), scheme, plain(printed / TABLE_I["mp_dp"][2])])
+    for line in lines:
+        line[5] = plain(took[line[5]] / took["mp_dp"])
+    head = ["scheme", f"rounds to {TARGET:g}, mean", "seeds that reach it", "s a round", "s", "times MP-DP", "printed"]
     return markdown(head, lines)
+
+
+def losses(rows: Sequence[Row]) -> str:
+    """Points of accuracy below FedAvg, which has no noise, by eps of a round: the abstract's claim."""
+    best = mean(float(row["accuracy"]) for row in of(rows, ("mp-dp-digits", {}), "fedavg"))
+
+    def below(label: str) -> str:
+        own = of(rows, ("mp-dp-digits-eps", {}), label)
+        return f"{100 * (best - mean(float(row['accuracy']) for row in own)):.1f}"
+
+    return markdown(["scheme", *(f"eps {eps}" for eps in EPS)], (
+        [f"`{scheme}`", *(below(f"{scheme}_{eps}") for eps in EPS)] for scheme in CURVES))
 
 
 def _reached(curve: str, accuracy: float) -> int | None:
@@ -96,13 +152,16 @@ def _reached(curve: str, accuracy: float) -> int | None:
 
 
 BLOCKS: dict[str, Callable[[Sequence[Row]], str]] = {
-    "cells": run, "accuracy": accuracy, "eps": by_eps, "target": target}
+    "cells": run, "accuracy": accuracy, "eps": by_eps, "losses": losses}
 
 
-def filled(text: str, rows: Sequence[Row], attacks: Sequence[Row]) -> str:
+def filled(text: str, rows: Sequence[Row], attacks: Sequence[Row], costs: Sequence[Row]) -> str:
     """The page with all its tables made anew."""
     for name, table in BLOCKS.items():
         text = replaced(text, name, table(rows))
+    text = replaced(text, "what_a_round_takes", a_round(costs))
+    text = replaced(text, "an_epoch", an_epoch(costs))
+    text = replaced(text, "target", target(rows, costs))
     text = replaced(text, "attacks_server", privacy.server(attacks))
     return replaced(text, "attacks_client", privacy.client(attacks))
 
@@ -132,7 +191,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("table", type=Path, nargs="?", default=TABLE, help="written by emul sweep --done")
     rows = read(parser.parse_args().table)
-    document.save(PAGE, filled(document.read(PAGE), rows, read(ATTACKS)))
+    document.save(PAGE, filled(document.read(PAGE), rows, read(ATTACKS), read(COSTS)))
     FIGURE.parent.mkdir(parents=True, exist_ok=True)
     figure(rows).save(FIGURE, scale_factor=1.5)
 

@@ -1,20 +1,22 @@
 """Seconds of computing in a round of MP-DP and of its baselines at ResNet20's size, with 5 and with 100 clients.
 
-    python -m benchmarks.mp_dp_costs
+    python -m benchmarks.mp_dp_costs        # writes docs/reproductions/data/mp_dp_costs.csv
 
 Heavy computations cost as schemes declare: measured costs of one core in `emul.primitives.he`. Light ones (a plain
 gradient, one of a disguised model, masks, sums, recovery) are measured here: CPU seconds of one thread, batch of 64.
-Clients work beside each other, so a round is one client and the server. Half of the clients are honest: tbar = K / 2.
+Half of the clients are honest: tbar = K / 2. A row has a client's gradient, what else a client does, and the server.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from benchmarks.bench_mp_dp import BATCH, CLASSES, SHAPE, seconds
+from benchmarks.common import ROOT, write_rows
 from emul.base.streams import generator
 from emul.learning import functional
 from emul.learning.disguise import BlockScalars, Disguise
@@ -29,6 +31,8 @@ from emul.schemes import hybrid_alpha, pile, tp_smc
 from emul.schemes.hybrid_alpha import mife
 
 BITS = 2048
+TABLE = ROOT / "docs" / "reproductions" / "data" / "mp_dp_costs.csv"
+COLUMNS = ("scheme", "clients", "gradient_s", "client_s", "server_s")
 
 
 def threshold_seconds(clients: int, up: int, opened: int) -> tuple[float, float]:
@@ -51,8 +55,8 @@ def declared(clients: int, d: int, outputs: int = CLASSES) -> dict[str, tuple[fl
                     "pile, additive: full": threshold_seconds(clients, *[(outputs + 2) * d] * 2)}
 
 
-def measured(clients: int) -> dict[str, tuple[float, float]]:
-    """{scheme: (a client, the server)} of what is light."""
+def measured(clients: int) -> dict[str, tuple[float, float, float]]:
+    """{scheme: (a client's gradient, what else a client does, the server)} of what is light."""
     torch.set_num_threads(1)
     rng = generator(1, "bench/mp_dp costs")
     model = FlatModule(resnet20(SHAPE, CLASSES))
@@ -85,26 +89,18 @@ def measured(clients: int) -> dict[str, tuple[float, float]]:
 
     took: Callable[[Callable[[], object]], float] = lambda f: seconds(f, 2)     # noqa: E731
     updates, hidden_s = [own.astype(np.float32)] * clients, took(lambda: disguise.disguised(true, known.secrets))
-    return {"fedavg": (took(local), took(lambda: np.mean(updates, axis=0))),
-            "mp_dp": (took(disguised) + took(hide), took(unhide) + hidden_s)}
+    return {"fedavg": (took(local), 0.0, took(lambda: np.mean(updates, axis=0))),
+            "mp_dp": (took(disguised), took(hide), took(unhide) + hidden_s)}
 
 
-def main() -> None:
+def main(file: Path = TABLE) -> None:
     d = FlatModule(resnet20(SHAPE, CLASSES)).dimension
-    print("| scheme | K = 5: client | server | round | K = 100: client | server | round |")
-    print("|---|---|---|---|---|---|---|")
-    few, many = ({**measured(clients), **declared(clients, d)} for clients in (5, 100))
-    for scheme, (client, server) in few.items():
-        cells = [client, server, client + server, *many[scheme], sum(many[scheme])]
-        print(f"| {scheme} | {' | '.join(map(shown, cells))} |")
-
-
-def shown(found: float) -> str:
-    """
-    >>> shown(0.1234), shown(75.2), shown(7200)
-    ('0.12 s', '1.3 min', '2.0 h')
-    """
-    return f"{found:.2g} s" if found < 60 else f"{found / 60:.1f} min" if found < 3600 else f"{found / 3600:.1f} h"
+    rows = []
+    for clients in (5, 100):
+        light = measured(clients)
+        every = {**light, **{scheme: (light["fedavg"][0], *took) for scheme, took in declared(clients, d).items()}}
+        rows += [dict(zip(COLUMNS, (scheme, clients, *took), strict=True)) for scheme, took in every.items()]
+    write_rows(file, COLUMNS, rows, ("scheme",))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ directories that are given, and kept as CSV; without any from that CSV.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,8 +21,8 @@ from typing import Any
 from benchmarks import document
 from benchmarks.common import ROOT
 from benchmarks.document import replaced
-from benchmarks.ebs_cfl import read
-from benchmarks.finished import Row, Setting, markdown, of, run, setting_of
+from benchmarks.ebs_cfl import keep, read
+from benchmarks.finished import Row, Setting, markdown, of, plain, run, setting_of
 from benchmarks.impact import attacked
 
 HOME = ROOT / "docs" / "reproductions"
@@ -69,11 +68,6 @@ def told(cells: Sequence[Row], name: str) -> float | None:
     """Mean over the seeds of what nodes have told, itself a mean over the rounds; None: they did not."""
     values = [found[name] for row in cells if name in (found := json.loads(row["means"]))]
     return mean(values) if values else None
-
-
-def _plain(value: float) -> str:
-    """Three digits without an exponent."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _number(value: float | None, form: str) -> str:
@@ -287,9 +281,9 @@ def spent(rows: Sequence[Row]) -> str:
         servers = sum(float(row["seconds"]) / int(row["rounds"]) for row in own
                       if row["role"] != "client" and row["label"] not in ONCE)
         declared = next(row["declared"] for row in own if row["label"] == "encrypt")
-        lines.append([f"`{scheme}`", *(f"{_plain(value)} [{claim:.2f}]"
+        lines.append([f"`{scheme}`", *(f"{plain(value)} [{claim:.2f}]"
                                        for value, claim in zip(both, printed, strict=True)),
-                      "declared" if declared == "True" else "done", _plain(servers),
+                      "declared" if declared == "True" else "done", plain(servers),
                       f"{float(own[0]['client_bytes']) / 1e3:,.0f}"])
     return markdown(head, lines)
 
@@ -323,13 +317,6 @@ def measured(directory: Path) -> list[dict[str, Any]]:
     return [{"scheme": summary["label"], "role": role, "label": label, "rounds": summary["rounds"], "calls": len(rows),
              "seconds": f"{rows['cost_ns'].sum() / 1e9:.6g}", "declared": bool(rows["declared"].any()),
              "client_bytes": f"{each:.0f}"} for (role, label), rows in found]
-
-
-def keep(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    with file.open("w", newline="", encoding="utf-8") as lines:
-        writer = csv.DictWriter(lines, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 # --- figure -----------------------------------------------------------------------------------------------------------

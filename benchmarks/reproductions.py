@@ -1,28 +1,345 @@
-"""The curves, tables and figures of docs/reproductions, from the directories of their sweeps.
+"""The tables and figures of docs/reproductions/fedrfq.md and seccogc.md, from the rows of their finished cells.
+
+    python -m benchmarks.reproductions
+
+Rewrites what stands between the marks of both pages and draws their figures anew. The rows with columns of their own
+come from run directories, the others from `emul sweep --done`:
 
     emul sweep scenarios/paper/fedrfq_mnist.yaml --done RUNS/fedrfq.csv
-    python -m benchmarks.reproductions fedrfq RUNS/fedrfq-mnist-sweep ... --done RUNS/fedrfq.csv
+    python -m benchmarks.reproductions --rows fedrfq RUNS/fedrfq-mnist-sweep ... --done RUNS/fedrfq.csv
 
-Reads the runs that are complete, so a sweep that is under way shows what it has. Prints the tables as Markdown. The
-table of `--done` says what makes each run again.
+The table of `--done` says what makes each run again.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import altair as alt
 import pandas as pd
 from ruamel.yaml import YAML
 
-from benchmarks.finished import again, curve
+from benchmarks import document
+from benchmarks.common import ROOT
+from benchmarks.document import replaced
+from benchmarks.ebs_cfl import read
+from benchmarks.finished import Row, again, curve, markdown, of, setting_of
+from emul.schemes.fair_seccogc import secure_keys
+from emul.schemes.fair_seccogc.group import Design, key_generator
 
-ORDER = ["fl_ideal", "fair_seccogc", "fl_lossy", "dnc_private", "fl_private"]
+HOME = ROOT / "docs" / "reproductions"
+DATA, FIGURES = HOME / "data", HOME / "figures"
+ORDER = ["fl_ideal", "fl_lossy", "fair_seccogc", "dnc_private", "fl_private"]
+NETWORKS, GAMMAS, KEYS = ("symmetric", "asymmetric"), (0.1, 0.2), (0.05, 0.1)
+OF_LINKS = {        # quantity of `analysis` -> its name
+    "outage_probability": "P_O", "successes": "successes", "complete_arrived_per_round": "complete sums a round",
+    "shared_per_round": "updates shared a round", "uplinks_per_round": "sums sent a round"}
+OF_OBSERVERS = {"outsider": "an outsider", "peer": "a peer", "partial_sum": "a partial sum", "server": "the server",
+                "mean": "the mean alone"}
+FEDRFQ = {          # of Table I, std 2: accuracy by avg 3, 4, 5; U, thousands of numbers; R
+    "local": (94.05, 93.35, 92.92, "0", "0"), "fesem": (95.26, 97.06, 96.31, "430", "150"),
+    "fedprox": (96.26, 96.40, 95.65, "430", "110"), "fedper": (95.57, 96.44, 95.55, "106", "100"),
+    "fedrep": (94.96, 95.18, 94.94, "110", "100"), "fedproto": (97.13, 96.80, 96.70, "4", "100"),
+    "fedrfq": (98.41, 97.67, 97.40, "1.92", "100")}
+POOLS = ("soft", "avg", "max", "adaptive_avg", "adaptive_max", "none")
+FAULTS = "faults"
 
+
+# --- SecCoGC --------------------------------------------------------------------------------------------------------
+
+def _points(row: Row) -> dict[int, float]:
+    return {int(at): float(value) for at, _, value in (point.partition(":") for point in row["curve"].split())}
+
+
+def _cells(rows: Iterable[Row], scheme: str, network: str, gamma: float, key: float | None, batch: str = "128",
+           ) -> dict[str, dict[int, float]]:
+    """{seed: its curve}."""
+    return {row["seed"]: _points(row) for row in rows
+            if (row["scheme"], row["scenario"], row["gamma"], row["lambda"], row["batch"]) == (
+                scheme, f"seccogc-mnist-{network}", str(gamma), "" if key is None else str(key), batch)}
+
+
+def at_round_100(rows: Sequence[Row]) -> str:
+    """Figure 3 at its end: the mean of the seeds, and each of them."""
+    def shown(scheme: str, network: str, gamma: float, key: float, batch: str = "128") -> str:
+        own = _cells(rows, scheme, network, gamma, key if scheme in WITH_KEYS else None, batch)
+        values = [own[seed][100] for seed in sorted(own)]
+        return f"{mean(values):.3f} ({', '.join(f'{v:.3f}' for v in values)})" if values else "not run"
+
+    lines = [[network, str(gamma), str(key), *(shown(scheme, network, gamma, key) for scheme in ORDER)]
+             for network in NETWORKS for gamma in GAMMAS for key in KEYS]
+    lines.append(["symmetric, batch 1024", "0.1", "0.1", *(shown(scheme, "symmetric", 0.1, 0.1, "1024")
+                                                          for scheme in ORDER)])
+    return markdown(["network", "Gamma", "lambda", *(f"`{scheme}`" for scheme in ORDER)], lines)
+
+
+WITH_KEYS = ("fair_seccogc", "dnc_private", "fl_private")
+
+
+def differences(rows: Sequence[Row]) -> str:
+    """The numbers of the claims about Figure 3: the least and the most of all cells and seeds."""
+    def apart(one: str, other: str, key: float | None = None) -> Iterator[dict[int, float]]:
+        """By round, `one` above `other`, of each cell and seed."""
+        for network in NETWORKS:
+            for gamma in GAMMAS:
+                for each in KEYS if key is None else (key,):
+                    above, below = (_cells(rows, name, network, gamma, each if name in WITH_KEYS else None)
+                                    for name in (one, other))
+                    for seed in sorted(above.keys() & below.keys()):
+                        yield {at: above[seed][at] - below[seed][at] for at in above[seed]}
+
+    behind = list(apart("fl_ideal", "fair_seccogc"))
+    lines = [("1", "`fl_ideal` above `fair_seccogc` at round 100", [d[100] for d in behind]),
+             ("1", "the same after round 20, mean over the curve", [_late(d) for d in behind]),
+             ("1", "the same after round 20, largest", [max(v for at, v in d.items() if at > 20) for d in behind])]
+    small, large = ({place: own for place, own in _by_place(rows, key).items()} for key in KEYS)
+    lines += [("2", "`fair_seccogc` with lambda 0.05 and 0.1, largest difference",
+               [max(abs(small[place][at] - large[place][at]) for at in small[place]) for place in small]),
+              ("3", "`dnc_private` above `fl_private`, lambda 0.05", [d[100] for d in apart(
+                  "dnc_private", "fl_private", 0.05)]),
+              ("4", "`fl_private` above `dnc_private`, lambda 0.1", [d[100] for d in apart(
+                  "fl_private", "dnc_private", 0.1)])]
+    wandering = [own for network in NETWORKS for gamma in GAMMAS
+                 for own in _cells(rows, "fl_private", network, gamma, 0.1).values()]
+    lines += [("4", "`fl_private`, lambda 0.1, largest fall within 5 rounds",
+               [max(own[one] - own[other] for one, other in pairwise(sorted(own))) for own in wandering]),
+              ("4", "the same, least and best accuracy from round 20 on", [
+                  v for own in wandering for at, v in own.items() if at >= 20])]
+    private = [d for name in ("dnc_private", "fl_private") for d in apart("fair_seccogc", name)]
+    lines += [("5", "`fair_seccogc` above a private baseline at round 100", [d[100] for d in private]),
+              ("5", "the same, largest over the curve", [max(d.values()) for d in private])]
+    for network in NETWORKS:
+        for gamma in GAMMAS:
+            ideal, lossy = (_cells(rows, name, network, gamma, None) for name in ("fl_ideal", "fl_lossy"))
+            lines.append(("6", f"`fl_ideal` above `fl_lossy`, mean over the curve, {network}, Gamma {gamma}", [
+                mean(ideal[seed][at] - lossy[seed][at] for at in ideal[seed]) for seed in sorted(ideal)]))
+    lossy_by = list(apart("fl_ideal", "fl_lossy", 0.1))
+    lines += [("6", "the same, largest of a round", [max(d.values()) for d in lossy_by]),
+              ("6", "the same at round 100", [d[100] for d in lossy_by])]
+    return markdown(["claim", "number", "least", "most"], (
+        [claim, what, f"{min(values):z.4f}", f"{max(values):z.4f}"] for claim, what, values in lines))
+
+
+def _late(by_round: Mapping[int, float]) -> float:
+    return mean(value for at, value in by_round.items() if at > 20)
+
+
+def _by_place(rows: Sequence[Row], key: float) -> dict[tuple[str, float, str], dict[int, float]]:
+    return {(network, gamma, seed): own for network in NETWORKS for gamma in GAMMAS
+            for seed, own in _cells(rows, "fair_seccogc", network, gamma, key).items()}
+
+
+def reliability(analysed: Sequence[Row]) -> str:
+    """Theory beside measurement, of runs without training: all schemes of a seed and network meet the same links."""
+    lines = []
+    for network in NETWORKS:
+        own = [row for row in analysed if row["scenario"] == f"seccogc-digits-{network}"]
+        for seed in sorted({row["seed"] for row in own}, key=int):
+            found = {row["quantity"]: row for row in own if row["seed"] == seed}
+            lines.append([network, seed, *(f"{float(found[name]['theory']):.4g} / {float(found[name]['measured']):.4g}"
+                                           for name in OF_LINKS)])
+    return markdown(["network", "seed", *OF_LINKS.values()], lines)
+
+
+def leakage(analysed: Sequence[Row]) -> str:
+    """The knowledge of each observer of a round: bits a coordinate (LMIP), epsilon (LDP), by scheme."""
+    found = {(row["scheme"], row["quantity"]): row["theory"] for row in analysed
+             if row["scenario"] == "seccogc-digits-keys" and row["seed"] == "0"}
+    names = list(dict.fromkeys(scheme for scheme, _ in found))
+
+    def shown(name: str, quantity: str) -> str:
+        value = found.get((name, quantity), "")
+        return "-" if not value else value if value.isalpha() else f"{float(value):.4g}"
+
+    return markdown(["observer", *(f"`{name}`: {kind}" for name in names for kind in ("bits", "epsilon"))], (
+        [what, *(shown(name, quantity) for name in names for quantity in (
+            f"lmip_{who}_bits", f"ldp_{who}_epsilon"))] for who, what in OF_OBSERVERS.items()))
+
+
+def fairness(rows: Sequence[Row]) -> str:
+    """The power of each client's key over lambda^2, of both constructions, for the seeds of the runs."""
+    lines = []
+    for construction, name in (("fair_cyclic", "fair_seccogc"), ("random", "seccogc")):
+        for seed in sorted({int(row["seed"]) for row in rows if row["scenario"] == "seccogc-digits-keys"}):
+            A = key_generator(Design(7, "cyclic_mds", 20, 1.0, "dealer", construction, None), 10, seed)
+            power = secure_keys.covariance(A).diagonal()
+            lines.append([f"`{name}`", str(seed), *(f"{value:.2f}" for value in power)])
+    return markdown(["scheme", "seed", *(f"client {k}" for k in range(1, 11))], lines)
+
+
+def keys_beside(rows: Sequence[Row]) -> str:
+    """Accuracy of the two constructions of keys on digits, the rest the same."""
+    lines = []
+    for name in dict.fromkeys(row["scheme"] for row in rows if row["scenario"] == "seccogc-digits-keys"):
+        own = of(rows, ("seccogc-digits-keys", {}), name)
+        lines.append([f"`{name}`", _each(own, "accuracy", 1, 3), _each(own, "best_accuracy", 1, 3)])
+    return markdown(["scheme", "accuracy at round 100", "best accuracy"], lines)
+
+
+def _each(rows: Sequence[Row], column: str, times: float = 100, digits: int = 2) -> str:
+    """Mean over the seeds (each seed)."""
+    values = [times * float(row[column]) for row in rows]
+    text = f"{mean(values):.{digits}f}" if values else "-"
+    return f"{text} ({', '.join(f'{value:.{digits}f}' for value in values)})" if len(values) > 1 else text
+
+
+# --- FedRFQ -----------------------------------------------------------------------------------------------------------
+
+def _runs(rows: Iterable[Row], scenario: str, **wanted: str) -> list[Row]:
+    found = [row for row in rows if row["scenario"] == scenario and all(row[k] == v for k, v in wanted.items())]
+    return sorted(found, key=lambda row: int(row["seed"]))
+
+
+def accuracy_on_mnist(rows: Sequence[Row]) -> str:
+    """Table I: best five rounds, mean (each seed) +- the deviation over the clients [printed]."""
+    def shown(scheme: str, avg: int, printed: float) -> str:
+        own = _runs(rows, "fedrfq-mnist", scheme=scheme, avg=str(avg))
+        return f"{_each(own, 'best_five')} +- {mean(100 * float(row['std']) for row in own):.1f} [{printed:.2f}]"
+
+    return markdown(["scheme", "avg 3", "avg 4", "avg 5"], (
+        [f"`{scheme}`", *(shown(scheme, avg, value) for avg, value in zip((3, 4, 5), printed, strict=False))]
+        for scheme, printed in FEDRFQ.items()))
+
+
+def traffic_and_rounds(rows: Sequence[Row]) -> str:
+    """Columns U and R of Table I, avg 3, and the bytes on the links."""
+    lines = []
+    for scheme, (*_, uploaded, converged) in FEDRFQ.items():
+        own = _runs(rows, "fedrfq-mnist", scheme=scheme, avg="3")
+        kB = (mean(float(row[name]) for row in own) for name in ("up_kB", "down_kB", "servers_kB"))
+        lines.append([f"`{scheme}`", f"{mean(float(row['uploaded']) for row in own) / 1e3:.3g} ({uploaded})",
+                      *(f"{value:.4g}" for value in kB), f"{', '.join(row['converged'] for row in own)} ({converged})"])
+    return markdown(["scheme", "parameters (1e3)", "bytes of the clients a round, kB", "to the clients, kB",
+                     "among servers, kB", "rounds"], lines)
+
+
+def poisoned(rows: Sequence[Row]) -> str:
+    """Figure 9, avg 3: accuracy of the others, and whom the filter found."""
+    lines = []
+    for scheme, psi in (("fedproto", ""), ("fedrfq", "0.0"), ("fedrfq", "1.0"), ("fedrfq", "2.0")):
+        own = _runs(rows, "fedrfq-mnist-poisoned", scheme=scheme, psi=psi)
+        hits, places = (sum(float(row[name]) * len(_points(row)) for row in own if row[name]) for name in (
+            "hits", "places"))
+        lines.append([f"`{scheme}`{f', psi {float(psi):.0f}' if psi else ''}", _each(own, "best_five"),
+                      f"{hits:.0f} of {places:.0f}" if places else "-"])
+    return markdown(["", "best five, % (each seed)", "places of the filter that a poisoned client got"], lines)
+
+
+def pooling(rows: Sequence[Row]) -> str:
+    """Figure 8, avg 3."""
+    own = {pool: _runs(rows, "fedrfq-mnist-pooling", pool=pool) for pool in POOLS}
+
+    def line(title: str, column: str, form: str, times: float = 1) -> list[str]:
+        return [title, *(format(times * mean(float(row[column]) for row in own[pool]), form) for pool in POOLS)]
+
+    each = ["each seed", *(", ".join(f"{100 * float(row['best_five']):.2f}" for row in own[pool]) for pool in POOLS)]
+    return markdown(["", *POOLS], [
+        line("best five, %", "best_five", ".2f", 100), each,
+        line("silhouette in the last round", "silhouette", ".2f"),
+        line("failure rate in the last round", "failure_rate", ".3f"),
+        line("by the clients, kB a round", "up_kB", ".1f"), line("to the clients, kB a round", "down_kB", ".1f")])
+
+
+def fashion_mnist(rows: Sequence[Row]) -> str:
+    lines = []
+    for scheme in FEDRFQ:
+        own = _runs(rows, "fedrfq-fashion", scheme=scheme)
+        lines.append([f"`{scheme}`", _each(own, "best_five"), f"{mean(100 * float(row['std']) for row in own):.1f}",
+                      ", ".join(row["converged"] for row in own)])
+    return markdown(["scheme", "best five, %", "std over the clients", "rounds to converge"], lines)
+
+
+def faulty_servers(rows: Sequence[Row]) -> str:
+    """Ten rounds with one faulty server of four, the leader, beside ten without."""
+    found: dict[str, dict[str, Row]] = {}
+    for row in rows:
+        scenario, values = setting_of(row)
+        if scenario == "fedrfq-digits" and list(values) == [FAULTS]:
+            found.setdefault(values[FAULTS][0]["behave"] if values[FAULTS] else "none", {})[row["seed"]] = row
+    sound = found["none"]
+    lines = []
+    for behaviour, own in found.items():
+        seeds = sorted(own)
+        same = "-" if behaviour == "none" else ", ".join(
+            "yes" if own[seed]["curve"] == sound[seed]["curve"] else "no" for seed in seeds)
+        more = ((int(own[seed]["bytes"]) - int(sound[seed]["bytes"])) / 1e3 / int(own[seed]["rounds"])
+                for seed in seeds)
+        lines.append([f"`{behaviour}`" if behaviour != "none" else behaviour,
+                      ", ".join(f"{float(own[seed]['virtual_s']):.3f}" for seed in seeds),
+                      ", ".join(f"{value:z.1f}" for value in more), same,
+                      ", ".join(f"{float(own[seed]['accuracy']):.3f}" for seed in seeds)])
+    return markdown(["behaviour", "virtual time of 10 rounds, s (seeds 0, 1)", "more bytes, kB a round (0, 1)",
+                     "same accuracies in all rounds (0, 1)", "accuracy after 10 rounds (0, 1)"], lines)
+
+
+# --- pages ------------------------------------------------------------------------------------------------------------
+
+BLOCKS: dict[str, dict[str, tuple[str, Callable[[Sequence[Row]], str]]]] = {      # page -> block -> (rows, its table)
+    "fedrfq": {"accuracy_on_mnist": ("fedrfq_runs", accuracy_on_mnist),
+               "traffic_and_rounds": ("fedrfq_runs", traffic_and_rounds), "poisoned": ("fedrfq_runs", poisoned),
+               "pooling": ("fedrfq_runs", pooling), "fashion_mnist": ("fedrfq_runs", fashion_mnist),
+               "faulty_servers": ("fedrfq_done", faulty_servers)},
+    "seccogc": {"at_round_100": ("seccogc_mnist_runs", at_round_100),
+                "differences": ("seccogc_mnist_runs", differences),
+                "reliability": ("seccogc_analysis", reliability), "leakage": ("seccogc_analysis", leakage),
+                "fairness": ("seccogc_done", fairness), "keys_beside": ("seccogc_done", keys_beside)}}
+
+
+def filled(page: str, text: str) -> str:
+    """The text of a page with all its tables made anew."""
+    for name, (rows, table) in BLOCKS[page].items():
+        text = replaced(text, name, table(read(DATA / f"{rows}.csv")))
+    return text
+
+
+def figures(folder: Path) -> None:
+    """The curves of both pages."""
+    rows = read(DATA / "seccogc_mnist_runs.csv")
+    for scenario in sorted({row["scenario"] for row in rows}):
+        own = [row for row in rows if row["scenario"] == scenario and row["batch"] == "128"]
+        _figure(pd.DataFrame(_drawn(own, "lambda", "gamma"))).save(folder / f"{scenario}-128.png", scale_factor=2)
+    own = _runs(read(DATA / "fedrfq_runs.csv"), "fedrfq-mnist")
+    _figure_fedrfq(pd.DataFrame(_drawn(own, "avg"))).save(folder / "fedrfq-mnist.png", scale_factor=2)
+
+
+def _drawn(rows: Sequence[Row], *columns: str) -> list[dict[str, Any]]:
+    return [{"scheme": row["scheme"], "seed": row["seed"], **{name: float(row[name]) if row[name] else None
+                                                             for name in columns}, "round": at, "accuracy": value}
+            for row in rows for at, value in _points(row).items()]
+
+
+def _figure(curves: pd.DataFrame) -> alt.Chart:
+    """Test accuracy by round, mean of the seeds and each of them: a panel for every Gamma and lambda."""
+    with_key = curves[curves["lambda"].notna()]
+    without = curves[curves["lambda"].isna()].drop(columns="lambda")
+    without = without.merge(with_key[["lambda"]].drop_duplicates(), "cross")
+    both = pd.concat([with_key, without]).rename(columns={"lambda": "key"})
+    colour = alt.Color("scheme:N", sort=ORDER, title=None, legend=alt.Legend(orient="bottom", symbolOpacity=1))
+    accuracy = alt.Y("accuracy:Q", title="test accuracy", scale=alt.Scale(domain=[0, 1]))
+    base = alt.Chart(both).encode(x=alt.X("round:Q", title="round"), y=accuracy, color=colour)
+    layers = base.mark_line(opacity=0.25, strokeWidth=1).encode(detail="seed:N") + base.mark_line().encode(
+        y="mean(accuracy):Q")
+    return layers.properties(width=260, height=190).facet(
+        column=alt.Column("key:N", title="lambda"), row=alt.Row("gamma:N", title="Gamma"))
+
+
+def _figure_fedrfq(curves: pd.DataFrame) -> alt.Chart:
+    """Mean accuracy of the clients by round, mean of the seeds: a panel for every mean number of classes."""
+    return alt.Chart(curves).mark_line(clip=True).encode(
+        x=alt.X("round:Q", title="round"),
+        y=alt.Y("mean(accuracy):Q", title="mean accuracy of the clients", scale=alt.Scale(domain=[0.92, 1])),
+        color=alt.Color("scheme:N", title=None, legend=alt.Legend(orient="bottom")),
+    ).properties(width=260, height=190).facet(column=alt.Column("avg:N", title="classes a client, on average"))
+
+
+# --- rows of run directories ------------------------------------------------------------------------------------------
 
 def runs(studies: list[Path]) -> Iterator[tuple[dict[str, Any], dict[str, Any], pd.DataFrame, Path]]:
     """(what was set, summary, rounds, directory) of every complete run of these studies."""
@@ -42,83 +359,49 @@ def _partition(said: Any) -> dict[str, Any]:
     return {"avg": said["class_space"]["avg"]}
 
 
-def seccogc(studies: list[Path], done: Mapping[str, Mapping[str, str]], out: Path) -> None:
-    found = list(runs(studies))
-    rows, parts = [], []
-    for said, summary, table, _ in found:
+def seccogc(studies: list[Path], done: Mapping[str, Mapping[str, str]]) -> None:
+    """Make seccogc_mnist_runs.csv."""
+    rows = []
+    for said, summary, table, _ in runs(studies):
         seen = table[table["accuracy"].notna()].groupby("round", as_index=False)["accuracy"].mean()
-        own = {**{name: said[name] for name in ("scenario", "batch", "gamma")}, "lambda": said.get("lambda")}
-        rows.append({**done[summary["digest"]], **own, "accuracy": round(seen["accuracy"].iloc[-1], 4),
+        rows.append({**done[summary["digest"]], **{name: said[name] for name in ("scenario", "batch", "gamma")},
+                     "lambda": said.get("lambda"), "accuracy": round(seen["accuracy"].iloc[-1], 4),
                      "best_accuracy": round(seen["accuracy"].max(), 4),
                      "curve": curve(seen["round"], seen["accuracy"])})
-        parts.append(seen.assign(**own, scheme=said["name"], seed=said["seed"], digest=summary["digest"]))
     order = ["scenario", "batch", "gamma", "scheme", "lambda", "seed"]
-    pd.DataFrame(rows).sort_values(order).to_csv(out / "data" / "seccogc_mnist_runs.csv", index=False)
-    curves = pd.concat(parts).sort_values([*order, "round"])
-
-    last = curves[curves["round"] == curves.groupby("digest")["round"].transform("max")]
-    for (scenario, batch), rows in last.groupby(["scenario", "batch"]):
-        print(f"\n{scenario}, batch {batch}\n")
-        for (gamma, scheme, key_std), group in rows.groupby(["gamma", "scheme", "lambda"], dropna=False):
-            values = ", ".join(f"{v:.3f}" for v in group.sort_values("seed")["accuracy"])
-            print(f"| {gamma} | `{scheme}` | {key_std} | {group['accuracy'].mean():.3f} ({values}) |")
-    print("\n| run | theory and measurement | MB a round |")
-    for said, summary, *_ in found:
-        both = [f"{name} {values['theory']:.4g} / {values['measured']:.4g}" for name, values
-                in summary["analysis"].items() if "measured" in values]
-        if both:
-            rounds = summary["rounds"] + summary["rounds_failed"]
-            print(f"| {said} | {'; '.join(both)} | {summary['bytes_total'] / 1e6 / rounds:.1f} |")
-    for (scenario, batch), rows in curves.groupby(["scenario", "batch"]):
-        if rows["scheme"].nunique() > 1:
-            _figure(rows).save(out / "figures" / f"{scenario}-{batch}.png", scale_factor=2)
+    pd.DataFrame(rows).sort_values(order).to_csv(DATA / "seccogc_mnist_runs.csv", index=False)
 
 
-def _figure(curves: pd.DataFrame) -> alt.Chart:
-    """Test accuracy by round, mean of the seeds and each of them: a panel for every Gamma and lambda."""
-    with_key = curves[curves["lambda"].notna()]
-    without = curves[curves["lambda"].isna()].drop(columns="lambda")
-    without = without.merge(with_key[["lambda"]].drop_duplicates(), "cross")
-    both = pd.concat([with_key, without]).rename(columns={"lambda": "key"})
-    colour = alt.Color("scheme:N", sort=ORDER, title=None, legend=alt.Legend(orient="bottom", symbolOpacity=1))
-    accuracy = alt.Y("accuracy:Q", title="test accuracy", scale=alt.Scale(domain=[0, 1]))
-    base = alt.Chart(both).encode(x=alt.X("round:Q", title="round"), y=accuracy, color=colour)
-    layers = base.mark_line(opacity=0.25, strokeWidth=1).encode(detail="seed:N") + base.mark_line().encode(
-        y="mean(accuracy):Q")
-    return layers.properties(width=260, height=190).facet(
-        column=alt.Column("key:N", title="lambda"), row=alt.Row("gamma:N", title="Gamma"))
+def analysed(studies: list[Path], done: Mapping[str, Mapping[str, str]]) -> None:
+    """Make seccogc_analysis.csv: what `analysis` of each run has, theory beside measurement."""
+    names = [*OF_LINKS, *(f"{kind}_{who}_{unit}" for who in OF_OBSERVERS for kind, unit in (
+        ("lmip", "bits"), ("ldp", "epsilon")))]
+    with (DATA / "seccogc_analysis.csv").open("w", newline="", encoding="utf-8") as out:
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(["scenario", "scheme", "seed", "digest", "quantity", "theory", "measured"])
+        lines = [[said["scenario"], summary["label"], said["seed"], summary["digest"], name,
+                  *(summary["analysis"][name].get(kind, "") for kind in ("theory", "measured"))]
+                 for said, summary, *_ in runs(studies) for name in names if name in summary["analysis"]]
+        writer.writerows(sorted(lines, key=lambda line: line[:3]))
 
 
-def fedrfq(studies: list[Path], done: Mapping[str, Mapping[str, str]], out: Path) -> None:
-    rows, curves = [], []
+def fedrfq(studies: list[Path], done: Mapping[str, Mapping[str, str]]) -> None:
+    """Make fedrfq_runs.csv."""
+    rows = []
     for said, summary, table, directory in runs(studies):
-        key = {"scenario": said["scenario"], "avg": said["avg"], "scheme": said["name"], "pool": said.get("pool"),
-               "psi": said.get("psi"), "seed": said["seed"]}
         own = summary["accuracy_of_clients"]
         last = table[table["round"] == table["round"].max()].iloc[0]
         seen = table[table["accuracy"].notna()].groupby("round", as_index=False)["accuracy"].mean()   # of all deciders
-        rows.append({**done[summary["digest"]], **key, "best_five": own["best_five"], "std": own["std"],
-                     "converged": own["rounds_to_converge"],
+        rows.append({**done[summary["digest"]],
+                     **{name: said[name] for name in ("scenario", "avg", "seed")}, "scheme": said["name"],
+                     "pool": said.get("pool"), "psi": said.get("psi"), "best_five": own["best_five"],
+                     "std": own["std"], "converged": own["rounds_to_converge"],
                      "uploaded": table["uploaded"].mean() if "uploaded" in table else 0.0, **_bytes(directory),
                      "silhouette": last.get("silhouette"), "failure_rate": last.get("failure_rate"),
                      **_hits(table, summary["poisoned"], said.get("psi")),
                      "curve": curve(seen["round"], seen["accuracy"])})
-        curves.append(seen.assign(**key))
     found = pd.DataFrame(rows).sort_values(["scenario", "avg", "scheme", "pool", "psi", "seed"])
-    found.round(5).to_csv(out / "data" / "fedrfq_runs.csv", index=False)
-    drawn = pd.concat(curves).sort_values(["scenario", "avg", "scheme", "pool", "psi", "seed", "round"])
-
-    numbers = ["best_five", "std", "converged", "uploaded", "up_kB", "down_kB", "servers_kB", "silhouette",
-               "failure_rate", "hits", "places"]
-    for scenario, part in found.groupby("scenario"):
-        print(f"\n{scenario}: means over the seeds; best_five of each seed\n")
-        groups = part.groupby(["avg", "scheme", "pool", "psi"], dropna=False)
-        means = groups[numbers].mean()
-        means["each"] = groups["best_five"].agg(lambda values: " ".join(f"{100 * v:.2f}" for v in values))
-        print(means.dropna(axis=1, how="all").round(4).to_string())
-    grid = drawn[drawn["scenario"] == "fedrfq-mnist"]
-    if len(grid):
-        _figure_fedrfq(grid).save(out / "figures" / "fedrfq-mnist.png", scale_factor=2)
+    found.round(5).to_csv(DATA / "fedrfq_runs.csv", index=False)
 
 
 def _bytes(directory: Path) -> dict[str, float]:
@@ -140,25 +423,21 @@ def _hits(table: pd.DataFrame, poisoned: list[str], psi: int | None) -> dict[str
             "places": float(left_out.map(len).mean())}
 
 
-def _figure_fedrfq(curves: pd.DataFrame) -> alt.Chart:
-    """Mean accuracy of the clients by round, mean of the seeds: a panel for every mean number of classes."""
-    return alt.Chart(curves).mark_line(clip=True).encode(
-        x=alt.X("round:Q", title="round"),
-        y=alt.Y("mean(accuracy):Q", title="mean accuracy of the clients", scale=alt.Scale(domain=[0.92, 1])),
-        color=alt.Color("scheme:N", title=None, legend=alt.Legend(orient="bottom")),
-    ).properties(width=260, height=190).facet(column=alt.Column("avg:N", title="classes a client, on average"))
+MAKERS = {"seccogc": seccogc, "seccogc_analysis": analysed, "fedrfq": fedrfq}
 
 
 def main() -> None:
+    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("paper", choices=["seccogc", "fedrfq"])
-    parser.add_argument("studies", nargs="+", type=Path)
-    parser.add_argument("--done", nargs="+", type=Path, required=True, help="tables of these sweeps")
-    parser.add_argument("--out", type=Path, default=Path("docs/reproductions"))
+    parser.add_argument("--rows", choices=MAKERS, help="make this table of rows first, from these studies")
+    parser.add_argument("studies", nargs="*", type=Path)
+    parser.add_argument("--done", nargs="+", type=Path, default=[], help="tables of these sweeps")
     given = parser.parse_args()
-    for folder in ("data", "figures"):
-        (given.out / folder).mkdir(parents=True, exist_ok=True)
-    {"seccogc": seccogc, "fedrfq": fedrfq}[given.paper](given.studies, again(given.done), given.out)
+    if given.rows:
+        MAKERS[given.rows](given.studies, again(given.done))
+    for page in BLOCKS:
+        document.save(HOME / f"{page}.md", filled(page, document.read(HOME / f"{page}.md")))
+    figures(FIGURES)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Virtual time and bytes of secure aggregation against n, loss and d on three networks: runs, and figures of them.
+r"""Virtual time and bytes of secure aggregation against n, loss and d on three networks: runs, and figures of them.
 
     python -m benchmarks.secagg_networks --out FILE.csv --figures FOLDER
-    python -m benchmarks.secagg_networks --read docs/reproductions/data/secagg_networks.csv --figures docs/images
+    python -m benchmarks.secagg_networks --read docs/reproductions/data/secagg_networks.csv --figures docs/images \
+        --into docs/schemes/coded_sums.md
 
 The scenarios are those of `scenarios/secure_aggregation`: a data centre, homes, phones; 20 clients and 10,000
 parameters where nothing else is said. Computations take no time. A cell is one run in this process: one round, six
@@ -22,7 +23,10 @@ import altair as alt
 import pandas as pd
 import vl_convert
 
+from benchmarks import document
 from benchmarks.common import ROOT, read_rows, write_rows
+from benchmarks.document import replaced
+from benchmarks.finished import markdown
 from emul.base.errors import RunError
 from emul.report import palette
 from emul.study.cells import cells as cells_of
@@ -101,6 +105,37 @@ def write(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     write_rows(file, COLUMNS, ordered, TEXTS)
 
 
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+def table(rows: Sequence[Mapping[str, Any]], what: str) -> str:
+    """MB of a round at homes for each value of `what` (with losses the rounds of six that gave a sum), and the seconds
+    of a round on each network for the least and the largest value."""
+    found = {(row["scheme"], row["network"], row[what]): row for row in along(rows, what).to_dict("records")}
+    values, ends = GRID[what], (GRID[what][0], GRID[what][-1])
+    first, form = (("summed", "{:.0f} of 6") if what == "loss" else ("mb", "{:.3g}"))
+
+    def cell(scheme: str, value: float) -> str:
+        row = found[scheme, "home", value]
+        return form.format(6 * row[first] if what == "loss" else row[first]) if value or what != "loss" else "all"
+
+    head = [f"{'MB' if what != 'loss' else 'sums'}, {what} = {value:,g}" for value in values]
+    head += [f"{name}, s, {what} = {value:,g}" for name in NETWORKS.values() for value in ends]
+    return markdown(["scheme", *head], ([f"`{scheme}`", *(cell(scheme, value) for value in values), *(
+        _seconds(found[scheme, network, value]["time_s"]) for network in NETWORKS for value in ends)]
+        for scheme in SCHEMES))
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.2g}"
+
+
+def written(page: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """The page with a table for d, n and losses in its places. Raises DocumentError."""
+    for what in GRID:
+        page = replaced(page, f"by_{what}", table(rows, what))
+    return page
+
+
 # --- figures ----------------------------------------------------------------------------------------------------------
 
 def along(rows: Sequence[Mapping[str, Any]], what: str) -> pd.DataFrame:
@@ -157,8 +192,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/secagg_networks.csv"))
     parser.add_argument("--read", type=Path, help="only draw what is in this file")
     parser.add_argument("--figures", type=Path, default=Path("runs/figures"))
+    parser.add_argument("--into", type=Path, metavar="PAGE", help="write the tables there")
     said = parser.parse_args()
-    draw(read_rows(said.read, TEXTS) if said.read else run(said.out), said.figures)
+    rows = read_rows(said.read, TEXTS) if said.read else run(said.out)
+    draw(rows, said.figures)
+    if said.into is not None:
+        document.save(said.into, written(document.read(said.into), rows))
 
 
 if __name__ == "__main__":

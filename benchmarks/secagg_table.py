@@ -1,7 +1,8 @@
-"""The costs of a round of secure aggregation, by scheme, clients n and model size l: measured, next to formulas.
+r"""The costs of a round of secure aggregation, by scheme, clients n and model size l: measured, next to formulas.
 
     python -m benchmarks.secagg_table --clients 10 30 100 --sizes 1000 10000 100000 --out FILE.csv
-    python -m benchmarks.secagg_table --read docs/reproductions/data/secagg_costs.csv
+    python -m benchmarks.secagg_table --read docs/reproductions/data/secagg_costs.csv \
+        --into docs/schemes/secure_aggregation.md
 
 A cell is one run of two rounds in this process, without losses and without training (PEFL's clients train for one step:
 it gives up a round of updates that are all 0), with all parameters of the scheme at their defaults; shares of masks go
@@ -25,7 +26,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import document
 from benchmarks.common import read_rows, write_rows
+from benchmarks.document import replaced
+from benchmarks.finished import markdown, plain
 from benchmarks.secure_costs import Sizes
 from emul import engine
 from emul.primitives.crypto import shamir
@@ -256,32 +260,40 @@ def run(names: Sequence[str], clients: Sequence[int], sizes: Sequence[int], file
     return read_rows(file, TEXTS)
 
 
-def tables(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Markdown: trips, then for each kind of cost a row a scheme and n, a column an l, "measured / formula"."""
+KINDS = {                               # block of the page -> column and unit of its table
+    "client_kb": ("client_bytes", 1e3), "all_mb": ("all_bytes", 1e6), "client_cpu": ("client_s", 1e-3),
+    "server_cpu": ("server_s", 1e-3)}
+
+
+def trips(rows: Sequence[Mapping[str, Any]]) -> str:
+    """One-way trips of a round, one after the other."""
+    found = (f"`{scheme}` {_span({row['trips'] for row in rows if row['scheme'] == scheme and row['trips']})}"
+             for scheme in dict.fromkeys(row["scheme"] for row in rows))
+    return f"One-way trips of a round, one after the other: {', '.join(found)}."
+
+
+def table(rows: Sequence[Mapping[str, Any]], key: str, unit: float) -> str:
+    """A row a scheme and n, a column an l, "measured / formula"."""
     sizes = sorted({row["l"] for row in rows})
-    head = "| scheme | n | " + " | ".join(f"l = {d:,.0f}" for d in sizes) + " |\n" + "|---" * (len(sizes) + 2) + "|"
-    trips = [f"`{scheme}` {_span({row['trips'] for row in rows if row['scheme'] == scheme and row['trips']})}"
-             for scheme in dict.fromkeys(row["scheme"] for row in rows)]
-    parts = ["Trips: " + ", ".join(trips) + "."]
-    for title, key, unit in (("kB of a client", "client_bytes", 1e3), ("MB of all", "all_bytes", 1e6),
-                             ("CPU ms of a client", "client_s", 1e-3), ("CPU ms of the server", "server_s", 1e-3)):
-        lines = [f"{title}, measured / formula:", "", head]
-        for scheme, n in dict.fromkeys((row["scheme"], row["n"]) for row in rows):
-            there = {row["l"]: f"{_said(row[key] / unit) if row['trips'] else '-'} / "
-                               f"{_said(row[f'{key}_formula'] / unit)}"
-                     for row in rows if (row["scheme"], row["n"]) == (scheme, n)}
-            lines.append(f"| `{scheme}` | {n:.0f} | " + " | ".join(there.get(d, "") for d in sizes) + " |")
-        parts.append("\n".join(lines))
-    return "\n\n".join(parts)
+    lines = []
+    for scheme, n in dict.fromkeys((row["scheme"], row["n"]) for row in rows):
+        there = {row["l"]: f"{plain(row[key] / unit) if row['trips'] else '-'} / {plain(row[f'{key}_formula'] / unit)}"
+                 for row in rows if (row["scheme"], row["n"]) == (scheme, n)}
+        lines.append([f"`{scheme}`", f"{n:.0f}", *(there.get(d, "") for d in sizes)])
+    return markdown(["scheme", "n", *(f"l = {d:,.0f}" for d in sizes)], lines)
+
+
+def written(page: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """The page with the trips and all tables in their places. Raises DocumentError."""
+    page = replaced(page, "trips", trips(rows))
+    for name, (key, unit) in KINDS.items():
+        page = replaced(page, name, table(rows, key, unit))
+    return page
 
 
 def _span(values: set[float]) -> str:
     low, high = min(values), max(values)
     return f"{low:.0f}" if low == high else f"{low:.0f} to {high:.0f}"
-
-
-def _said(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def main() -> None:
@@ -294,10 +306,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/secagg_costs.csv"))
     parser.add_argument("--room", type=float, default=math.inf, metavar="BYTES",
                         help="formulas alone for cells whose messages of a round have more")
-    parser.add_argument("--read", type=Path, help="only print the tables of this file")
+    parser.add_argument("--read", type=Path, help="only make the tables of this file")
+    parser.add_argument("--into", type=Path, metavar="PAGE", help="write the tables there")
     said = parser.parse_args()
-    print(tables(read_rows(said.read, TEXTS) if said.read
-                 else run(said.schemes, said.clients, said.sizes, said.out, said.room)))
+    rows = read_rows(said.read, TEXTS) if said.read else run(
+        said.schemes, said.clients, said.sizes, said.out, said.room)
+    if said.into is not None:
+        document.save(said.into, written(document.read(said.into), rows))
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from torch import nn, ones
 from benchmarks import document
 from benchmarks.common import read_rows, write_rows
 from benchmarks.document import replaced
+from benchmarks.finished import markdown
 from emul import engine
 from emul.base.errors import EmulError
 from emul.record.columns import columns
@@ -61,6 +62,7 @@ DEFAULT = ("fedavg", "secagg", "secagg_plus", "ccesa", "lightsecagg", "fastsecag
 CLUSTERED = ("ebs_cfl", "ebs_cfl_pad")
 COSTS = ("server_bytes", "client_bytes", "server_s", "client_s", "dealer_bytes", "dealer_s")
 KEYS = ("scheme", "n", "m", "l")
+PAPER_SIZE = 199_210                    # numbers, 794 kB, of Figure 2
 TEXTS = ("scheme",)
 COLUMNS = (*KEYS, *COSTS, *(f"{cost}_once" for cost in COSTS))
 
@@ -119,7 +121,7 @@ class Sizes(dict[str, Any]):
 
 
 MODELS = Sizes()
-for _d in (1_000, 3_000, 10_000, 30_000, 100_000, 199_210):
+for _d in (1_000, 3_000, 10_000, 30_000, 100_000, PAPER_SIZE):
     MODELS.add(_d)
 
 
@@ -214,9 +216,37 @@ def of_page(row: Mapping[str, Any]) -> bool:
     return bool(row["n"] == 20 or (row["l"] == 10_000 and row["m"] == (2 if row["scheme"] in CLUSTERED else 1)))
 
 
+def ratios(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Table 2 and Figure 4 as the paper claims them: the server's seconds beside FedAvg's by m, and a client's of the
+    other schemes beside those of EBS-CFL with one cluster."""
+    at = {tuple(row[key] for key in KEYS): row for row in rows}
+    clients, sizes = sorted({row["n"] for row in rows}), sorted({row["l"] for row in rows})[:3]
+
+    def line(title: str, over: tuple[str, float], under: tuple[str, float], cost: str, d: float) -> list[str]:
+        values = [at[over[0], n, over[1], d][cost] / at[under[0], n, under[1], d][cost] for n in clients]
+        return [title, f"{d:.0f}", *(f"{value:.3g}" for value in values), f"{min(values):.3g}", f"{max(values):.3g}"]
+
+    lines = [line(f"server, `ebs_cfl`, m = {m}, over `fedavg`", ("ebs_cfl", m), ("fedavg", 1), "server_s", d)
+             for m in (1, 2, 4) for d in sizes]
+    lines += [line(f"client, `{scheme}` over `ebs_cfl`, m = 1", (scheme, 1), ("ebs_cfl", 1), "client_s", d)
+              for scheme in ("secagg", "ccesa", "fastsecagg") for d in sizes]
+    return markdown(["CPU seconds", "l", *(f"n = {n:.0f}" for n in clients), "least", "most"], lines)
+
+
+def of_its_size(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Figure 2: a client's MB with the paper's model of 794 kB, by clients."""
+    own = [row for row in rows if row["l"] == PAPER_SIZE]
+    clients = sorted({row["n"] for row in own})
+    found = {(row["scheme"], row["m"], row["n"]): row["client_bytes"] / 1e6 for row in own}
+    return markdown(["scheme", "m", *(f"n = {n:.0f}" for n in clients)], (
+        [f"`{scheme}`", f"{m:.0f}", *(f"{found[scheme, m, n]:.3g}" for n in clients)]
+        for scheme, m in dict.fromkeys((row["scheme"], row["m"]) for row in own)))
+
+
 def written(page: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    """The page with the tables between <!-- costs --> and <!-- end -->. Raises DocumentError."""
-    return replaced(page, "costs", tables(rows, of_page))
+    """The page with the tables in their places. Raises DocumentError."""
+    page = replaced(page, "costs", tables([row for row in rows if row["l"] != PAPER_SIZE], of_page))
+    return replaced(replaced(page, "ratios", ratios(rows)), "of_its_size", of_its_size(rows))
 
 
 def _formula(scheme: str, cost: str, rows: Sequence[Mapping[str, Any]]) -> str:

@@ -6,15 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import secagg_networks
+from benchmarks import document, secagg_networks
 from benchmarks.common import read_rows
-from benchmarks.secagg_networks import GRID, KEYS, NETWORKS, SCHEMES, TEXTS, along, cells, draw, played
+from benchmarks.secagg_networks import GRID, KEYS, NETWORKS, SCHEMES, TEXTS, along, cells, draw, played, written
 
 TABLE = Path(__file__).parents[1] / "docs" / "reproductions" / "data" / "secagg_networks.csv"
 
 
 def test_the_committed_table_has_every_cell_once() -> None:
     rows = read_rows(TABLE, TEXTS)
+    page = document.read(TABLE.parents[2] / "schemes" / "coded_sums.md")
+    assert written(page, rows) == page, "make it anew: see the head of benchmarks/secagg_networks.py"
     found = [tuple(row[key] for key in KEYS) for row in rows]
     assert len(found) == len(set(found))
     assert set(found) == {tuple(cell[key] for key in KEYS) for cell in cells()}

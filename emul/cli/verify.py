@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,9 +18,13 @@ if TYPE_CHECKING:
 
 
 @app.command()
-def verify(table: Annotated[Path, typer.Argument(metavar="FILE.csv", dir_okay=False, help=(
-               "a table of `emul sweep --done`, or alike"))],
-           cells: Annotated[int, typer.Option(min=0, help="how many cells; 0: all that the budget allows")] = 3,
+def verify(table: Annotated[Path | None, typer.Argument(metavar="[FILE.csv]", dir_okay=False, help=(
+               "a table of `emul sweep --done`, or alike"))] = None,
+           every: Annotated[bool, typer.Option("--all", help=(
+               "in place of FILE.csv: of each table of cells here and below a tenth of its rows, those whose verdict "
+               "is oldest; ten times make every row again"))] = False,
+           cells: Annotated[int | None, typer.Option(min=0, help=(
+               "how many cells; 0: all that the budget allows [default: 3; with --all all that it draws]"))] = None,
            budget: Annotated[str | None, typer.Option(metavar="TIME", help=(
                "begin no further cell after this time, and none that took longer than what is left, e.g. 10m"))] = None,
            tolerance: Annotated[float, typer.Option(min=0, max=1, help=(
@@ -46,33 +51,56 @@ def verify(table: Annotated[Path, typer.Argument(metavar="FILE.csv", dir_okay=Fa
 
     if renew and rounds is not None:
         raise ScenarioError("command line", [Problem("--renew", "", "needs whole runs: leave out --rounds")])
+    if (table is None) != every:
+        raise ScenarioError("command line", [Problem("FILE.csv", "", "expected a table, or --all in its place")])
+    tables = [table] if table is not None else study.tables_below(Path())
     if renew:
-        Done(table)                     # raises StudyError where there are columns that nobody here can make
-    file = into or table.with_name(study.FILE)
-    chosen = [row for row in study.read(table) if (keys is None or row["key"] in keys.split(","))
-              and scenario in (None, row.get("scenario")) and scheme in (None, row["scheme"])]
-    code = study.coder(table, plugin or ())
-    old = sum(row["code"] != code(row) for row in chosen)
+        for file in tables:
+            Done(file)                  # raises StudyError where there are columns that nobody here can make
+    chosen = {file: [row for row in study.read(file) if (keys is None or row["key"] in keys.split(","))
+                     and scenario in (None, row.get("scenario")) and scheme in (None, row["scheme"])]
+              for file in tables}
+    before = {file: study.verdicts(into or file.with_name(study.FILE)) for file in tables}
     now = origin()
-    print(f"{table}: {len(chosen)} rows, {old} of them of other code than there is now; this is {now['revision']} on "
-          f"{now['processor']}, torch {now['torch']}; rows made elsewhere are equal within {tolerance:g}", flush=True)
+    here = (f"this is {now['revision']} on {now['processor']}, torch {now['torch']}; rows made elsewhere are equal "
+            f"within {tolerance:g}")
+    if table is None:
+        order = study.share({file: (rows, before[file]) for file, rows in chosen.items() if rows}, draw or today())
+        for file, rows in chosen.items():
+            drawn = sum(one == file for one, _ in order)
+            print(f"{file}: {drawn} of {len(rows)} rows are drawn, {_never(rows, before[file])} had no verdict")
+        print(here, flush=True)
+    else:
+        code = study.coder(table, plugin or ())
+        old = sum(row["code"] != code(row) for row in chosen[table])
+        print(f"{table}: {len(chosen[table])} rows, {old} of them of other code than there is now; {here}", flush=True)
+        order = [(table, row) for row in study.drawn(chosen[table], before[table], code, draw or today())]
     counts: dict[str, int] = {}
-    found = study.some(table, study.drawn(chosen, study.verdicts(file), code, draw or today()), workers, most=cells,
+    found = study.some(order, workers, most=(0 if every else 3) if cells is None else cells,
                        budget_s=None if budget is None else _seconds(budget), tolerance=tolerance, rounds=rounds,
                        tell=lambda text: steps.tell(text), modules=plugin or ())
     while True:
         with StepProgress() as steps:       # of one row: its verdict is printed where no line is drawn any more
-            said = next(found, None)
-        if said is None:
+            ended = next(found, None)
+        if ended is None:
             break
+        file, said = ended
         counts[said.verdict] = counts.get(said.verdict, 0) + 1
         print(_line(said), flush=True)
-        if renew and study.renew(table, [said]):
+        if renew and study.renew(file, [said]):
             continue
-        study.keep(file, table, [said])
+        study.keep(into or file.with_name(study.FILE), file, [said])
     print(", ".join(f"{n} {verdict}" for verdict, n in sorted(counts.items())) or "no row was run", file=sys.stderr)
+    if every and len(order) > sum(counts.values()):
+        print(f"{len(order) - sum(counts.values())} of {len(order)} drawn rows were not reached", file=sys.stderr)
     if counts.get(study.DIFFERENT) and not renew:
         raise typer.Exit(FAILED)
+
+
+def _never(rows: Sequence[Mapping[str, str]], before: Sequence[Mapping[str, str]]) -> int:
+    """Rows that stand without a verdict."""
+    known = {(verdict["key"], verdict["digest"]) for verdict in before}
+    return sum((row["key"], row["digest"]) not in known for row in rows)
 
 
 def _line(said: RowVerdict) -> str:

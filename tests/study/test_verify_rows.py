@@ -44,6 +44,10 @@ def written(table: Path, changed: dict[str, str], columns: tuple[str, ...] = tup
     return read(table)
 
 
+def each(table: Path) -> list[tuple[Path, verify.Row]]:
+    return [(table, row) for row in read(table)]
+
+
 def again(table: Path, **changed: str) -> verify.RowVerdict:
     with PoolOnDemand(0) as pool:
         return verify.verify(table, {**read(table)[0], **changed}, pool)
@@ -165,6 +169,21 @@ def test_another_day_draws_another_of_rows_that_are_alike() -> None:
     assert drawn(rows, [], lambda _: "", "1") == drawn(rows[::-1], [], lambda _: "", "1")
 
 
+def test_ten_shares_make_every_row_of_every_table_again_and_a_share_ends_all_tables_alike() -> None:
+    rows = {Path(name): [{"key": f"{name}{i}", "digest": "d"} for i in range(n)] for name, n in (("a", 23), ("b", 4))}
+    before: dict[Path, list[dict[str, str]]] = {table: [] for table in rows}
+    for release in range(10):
+        found = verify.share({table: (own, before[table]) for table, own in rows.items()}, str(release))
+        assert sorted(str(table) for table, _ in found) == ["a", "a", "a", "b"]
+        assert [str(table) for table, _ in found[:2]] == ["a", "a"]     # 0.5, 1.5 and 2.5 of 23, 0.5 of 4
+        for table, row in found:
+            before[table].append({"table": str(table), **row, "made": f"2026-01-{release + 1:02}"})
+    for table, own in rows.items():
+        assert {verdict["key"] for verdict in before[table]} == {row["key"] for row in own}
+    replaced = [{**row, "digest": "new"} for row in rows[Path("b")]]
+    assert verify.share({Path("b"): (replaced, before[Path("b")])}, "x")[0][1]["digest"] == "new"
+
+
 def test_the_code_of_a_row_is_that_of_its_scheme_today(table: Path) -> None:
     row = read(table)[0]
     assert coder(table)(row) == row["code"] != ""
@@ -173,16 +192,16 @@ def test_the_code_of_a_row_is_that_of_its_scheme_today(table: Path) -> None:
 
 def test_a_row_tells_where_its_run_is(table: Path) -> None:
     told: list[str] = []
-    assert len(list(verify.some(table, read(table), 0, most=1, tell=told.append))) == 1
+    assert len(list(verify.some(each(table), 0, most=1, tell=told.append))) == 1
     assert told[0] == "fedavg seed 0: round 1"
 
 
 def test_a_budget_passes_over_what_would_take_longer(table: Path) -> None:
     rows = written(table, {"real_s": "1000"})
-    found = list(verify.some(table, rows, 0, most=0, budget_s=100))
-    assert [v.row["key"] for v in found] == [rows[1]["key"]]
-    assert list(verify.some(table, rows, 0, most=0, budget_s=0)) == []
-    assert len(list(verify.some(table, rows, 0, most=1))) == 1
+    found = list(verify.some(each(table), 0, most=0, budget_s=100))
+    assert [v.row["key"] for _, v in found] == [rows[1]["key"]]
+    assert list(verify.some(each(table), 0, most=0, budget_s=0)) == []
+    assert len(list(verify.some(each(table), 0, most=1))) == 1
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
@@ -218,6 +237,26 @@ def test_the_command_keeps_verdicts_and_fails_for_a_difference(table: Path) -> N
     others = [k for k in found if k != key]
     assert CliRunner().invoke(app, ["verify", str(table), "--workers", "0", "--keys", *others]).exit_code == 0
     assert table.with_name("verified.csv").read_text() == before             # a row a cell
+
+
+def test_all_tables_below_the_folder_give_a_part_of_their_rows(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(table.parent)
+    (table.parent / ".hidden").mkdir()
+    for copy in (table.parent / ".hidden" / "done.csv", table.parent / "sub" / "more.csv"):
+        copy.parent.mkdir(exist_ok=True)
+        copy.write_text(table.read_text())
+    (table.parent / "other.csv").write_text("key,seconds\n")
+    result = CliRunner().invoke(app, ["verify", "--all", "--workers", "0"])
+    assert result.exit_code == 0, result.output
+    assert "done.csv: 1 of 2 rows are drawn, 2 had no verdict\n" in result.output
+    assert "sub/more.csv: 1 of 2 rows are drawn, 2 had no verdict\n" in result.output
+    assert CliRunner().invoke(app, ["verify", "--all", "--workers", "0"]).exit_code == 0
+    for name in ("done.csv", "sub/more.csv"):           # the second time the rows that had no verdict
+        kept = verify.verdicts(Path(name).with_name(verify.FILE))
+        assert {verdict["key"] for verdict in kept} == {row["key"] for row in read(table)}
+    assert not (table.parent / ".hidden" / verify.FILE).exists()
+    for wrong in (["verify"], ["verify", "--all", str(table)]):
+        assert "expected a table, or --all in its place" in str(CliRunner().invoke(app, wrong).exception)
 
 
 def test_a_row_is_renewed_where_its_digest_is_another_one(table: Path) -> None:
