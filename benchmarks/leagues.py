@@ -1,6 +1,6 @@
 """The page docs/atlas.md, of the committed rows of the suite's leagues, and the check of a submission to one of them.
 
-    python -m benchmarks.leagues                    the page, and the points that tuning chose: leagues/NAME.points.csv
+    python -m benchmarks.leagues                    the page, its figures, and the points that tuning chose
     python -m benchmarks.leagues --check FOLDER     its entry.toml, rows.csv and plug-ins: refused, or the ranks it has
 """
 
@@ -29,6 +29,8 @@ from emul.study.standings import Row
 
 PAGE = ROOT / "docs" / "atlas.md"
 TABLES = {"plain": ROOT / "docs" / "studies" / "data" / "league_plain.csv"}      # league -> its rows, of all tasks
+FIGURES = ROOT / "docs" / "studies" / "figures"
+DRAWN = {"plain": ("fedavg", "fedavg_patient", "fedasync")}     # the schemes in the figure of a league
 CHECKED = 2             # rows of a submission that are computed again
 
 
@@ -98,6 +100,22 @@ def write_points() -> None:
                 writer.writerows(lines)
 
 
+def draw() -> None:
+    """The median accuracy over time of a few schemes, a panel a network, as SVG; of each league that is whole."""
+    import altair as alt
+    import pandas as pd
+
+    for league, rows in leagues():
+        if whole(league, rows):
+            panels = []
+            for network in league.networks:
+                curves = pd.DataFrame(standings.curves(league, rows, network))
+                panels.append(alt.Chart(curves[curves["scheme"].isin(DRAWN[league.name])]).mark_line().encode(
+                    x=alt.X("virtual_s:Q", title="virtual seconds"), color=alt.Color("scheme:N", title=None),
+                    y=alt.Y("accuracy:Q", scale=alt.Scale(zero=False))).properties(width=250, height=180, title=network))
+            alt.concat(*panels, columns=2).save(FIGURES / f"league-{league.name}-{league.task}.svg")
+
+
 # --- submissions ------------------------------------------------------------------------------------------------------
 
 def check(folder: Path) -> list[str]:
@@ -157,6 +175,7 @@ def main() -> None:
             sys.exit(f"refused: {error}")
         return
     write_points()
+    draw()
     document.save(PAGE, filled(document.read(PAGE)))
 
 

@@ -99,7 +99,8 @@ def ranks(values: Sequence[float] | Sequence[tuple[float, float]]) -> list[float
 
 @dataclass(frozen=True)
 class Standing:
-    """A scheme on a network. times: by seed, s; ratio: of its times to the leader's, median with 95 % interval."""
+    """A scheme on a network. times: by seed, s. ratio, to_baseline: of its times to those of the first and of the
+    baseline, median with 95 % interval."""
 
     label: str
     rank: int
@@ -109,6 +110,7 @@ class Standing:
     accuracy: float
     interval: tuple[float, float]
     ratio: tuple[float, float, float]
+    to_baseline: tuple[float, float, float]
 
     @property
     def median(self) -> float:
@@ -141,13 +143,11 @@ def standings(league: League, rows: Sequence[Row], network: str, seeds: Sequence
         group = [leader, *(label for label, one in zip(rest, p, strict=True) if one >= ALPHA)]
         for label in group:
             own = scored[label]
-            against = log_ratios(times[label], times[first])
-            low, high = median_interval(against)
             found.append(Standing(
                 label, rank, int(next(iter(own.values()))["point"]), times[label],
                 median([reaching(row, target)[1] for row in own.values()]),
                 float(np.median([final(row) for row in own.values()])), median_interval([*times[label].values()]),
-                (float(np.exp(median(against))), float(np.exp(low)), float(np.exp(high)))))
+                ratio_of(times[label], times[first]), ratio_of(times[label], times[league.baseline])))
         left = [label for label in left if label not in group]
     return found
 
@@ -162,6 +162,13 @@ def log_ratios(one: Mapping[int, float], other: Mapping[int, float]) -> np.ndarr
     """log one / other by seed; 0 where both are infinite."""
     return np.array([0.0 if one[seed] == other[seed] else math.inf if math.isinf(one[seed]) else
                      -math.inf if math.isinf(other[seed]) else math.log(one[seed] / other[seed]) for seed in one])
+
+
+def ratio_of(one: Mapping[int, float], other: Mapping[int, float]) -> tuple[float, float, float]:
+    """The median of one / other, paired by seed, and the ends of its interval."""
+    ratios = log_ratios(one, other)
+    middle, low, high = (float(np.exp(x)) for x in (median(ratios), *median_interval(ratios)))
+    return middle, low, high
 
 
 def median_interval(values: Sequence[float] | np.ndarray) -> tuple[float, float]:
@@ -235,15 +242,16 @@ def leaders(found: Sequence[Standing]) -> set[str]:
 
 # --- what is said -----------------------------------------------------------------------------------------------------
 
-HEAD = ("rank", "scheme", "median s", "interval", "times the first", "interval of these", "reached", "MB", "accuracy",
-        "point")
+HEAD = ("rank", "scheme", "median s", "interval", "times the first", "interval of these", "times the baseline",
+        "their interval", "reached", "MB", "accuracy", "point")
 
 
 def table_lines(found: Sequence[Standing]) -> list[list[str]]:
     """The lines of a network's table, below `HEAD`."""
     first = found[0].label if found else ""
     return [[str(one.rank), one.label, _said(one.median), _ends(one.interval),
-             "" if one.label == first else _said(one.ratio[0]), "" if one.label == first else _ends(one.ratio[1:]),
+             *("" if one.label == first else said for said in (_said(one.ratio[0]), _ends(one.ratio[1:]))),
+             _said(one.to_baseline[0]), _ends(one.to_baseline[1:]),
              f"{sum(map(math.isfinite, one.times.values()))} of {len(one.times)}", _said(one.mb),
              f"{100 * one.accuracy:.1f} %", str(one.point)] for one in found]
 
@@ -304,8 +312,7 @@ def contrast(league: League, found: Sequence[Standing]) -> list[Standing]:
 def contrast_line(league: League, found: Sequence[Standing]) -> str:
     """The times of the baseline and its contrast, their ratio with its interval, and whom the contrast is behind."""
     base, other, *between = contrast(league, found)
-    ratios = log_ratios(other.times, base.times)
-    ratio, low, high = (math.exp(x) for x in (median(ratios), *median_interval(ratios)))
+    ratio, low, high = other.to_baseline
     takes = (f"takes {_said(ratio)} times as long as {base.label}, {_ends((low, high))} "
              f"({_said(other.median)} and {_said(base.median)} s)" if math.isfinite(ratio) else
              f"does not reach the target on most seeds; {base.label} takes {_said(base.median)} s")
@@ -350,7 +357,7 @@ def badge(league: League, rows: Sequence[Row]) -> str:
 
 
 LEADERBOARD = ("league", "scheme", "network", "task", "rank", "median_s", "low_s", "high_s", "ratio", "ratio_low",
-               "ratio_high", "seeds", "reached", "accuracy", "mb", "point", "values", "digest", "code", "revision",
+               "ratio_high", "to_baseline", "to_baseline_low", "to_baseline_high", "seeds", "reached", "accuracy", "mb", "point", "values", "digest", "code", "revision",
                "who", "date")
 
 
@@ -363,7 +370,7 @@ def leaderboard(league: League, rows: Sequence[Row], who: str = "emul") -> list[
             mine = [row for row in rows if row["part"] == SCORING and (row["network"], row["label"]) == (
                 network, one.label)]
             digest = blake2b("".join(sorted(row["digest"] for row in mine)).encode(), digest_size=8).hexdigest()
-            numbers = [f"{x:.6g}" for x in (one.median, *one.interval, *one.ratio)]
+            numbers = [f"{x:.6g}" for x in (one.median, *one.interval, *one.ratio, *one.to_baseline)]
             values = spaces[one.label].values(one.point, league.first)
             found.append(dict(zip(LEADERBOARD, [
                 league.name, one.label, network, league.task, one.rank, *numbers, len(one.times),
