@@ -112,7 +112,8 @@ def draw() -> None:
                 curves = pd.DataFrame(standings.curves(league, rows, network))
                 panels.append(alt.Chart(curves[curves["scheme"].isin(DRAWN[league.name])]).mark_line().encode(
                     x=alt.X("virtual_s:Q", title="virtual seconds"), color=alt.Color("scheme:N", title=None),
-                    y=alt.Y("accuracy:Q", scale=alt.Scale(zero=False))).properties(width=250, height=180, title=network))
+                    y=alt.Y("accuracy:Q", scale=alt.Scale(zero=False))).properties(
+                        width=250, height=180, title=network))
             alt.concat(*panels, columns=2).save(FIGURES / f"league-{league.name}-{league.task}.svg")
 
 

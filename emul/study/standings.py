@@ -357,8 +357,8 @@ def badge(league: League, rows: Sequence[Row]) -> str:
 
 
 LEADERBOARD = ("league", "scheme", "network", "task", "rank", "median_s", "low_s", "high_s", "ratio", "ratio_low",
-               "ratio_high", "to_baseline", "to_baseline_low", "to_baseline_high", "seeds", "reached", "accuracy", "mb", "point", "values", "digest", "code", "revision",
-               "who", "date")
+               "ratio_high", "to_baseline", "to_baseline_low", "to_baseline_high", "seeds", "reached", "accuracy", "mb",
+               "point", "values", "digest", "code", "revision", "who", "date")
 
 
 def leaderboard(league: League, rows: Sequence[Row], who: str = "emul") -> list[PlainDict]:
