@@ -232,7 +232,7 @@ class Clock:
         self._round = 0
         self._inside = self._left_open = False  # in a round; out of it, and the role is not told yet
         self._steps: list[Step] = []            # what the role is to be told
-        self._blocks: list[ClientBlock] = []          # of this round, not sent yet
+        self._blocks: dict[int, ClientBlock] = {}     # by node, of this round, not sent yet
         self._gathered = False
         self._open: ClientBlock | None = None
         self._batch = FIRST_BATCH
@@ -345,7 +345,7 @@ class Clock:
         node = self._node(client)
         if self.mode == "synchronous" and self._gathered:
             raise LoopError(f"round {self._round} has gathered: begin another round, or take mode=\"asynchronous\"")
-        if any(block.node == node for block in self._blocks):
+        if node in self._blocks:
             raise LoopError(f"{client} has a block in round {self._round} already")
         if self.mode == "peers" and down is not None:
             raise LoopError("now.client(down=) has no server to send it: peers send by now.exchange(pairs, payloads)")
@@ -371,7 +371,7 @@ class Clock:
             self._flush()
             self._steps.append(self._step("compute", [block]))
         else:
-            self._blocks.append(block)
+            self._blocks[block.node] = block
 
     def _seconds_of(self, node: int, count: StepCount) -> float:
         """Seconds of a step of training on a node: by the FLOP/s that the file says of it, or by its device."""
@@ -397,7 +397,7 @@ class Clock:
 
     def _flush(self) -> list[ClientBlock]:
         """Have sent what the blocks so far say."""
-        blocks, self._blocks = self._blocks, []
+        blocks, self._blocks = [*self._blocks.values()], {}
         if blocks:
             self._batch += 1
             self._caller.loads[self._batch] = [(b.down.content, b.payload.content) for b in blocks]
@@ -446,8 +446,7 @@ class Clock:
                 raise LoopError(f"now.exchange(): {pair[0]} sends to {pair[1]} and payloads has nothing of it")
             targets[a][b] = self._encoded(payloads if each is None else each[pair[0]], "now.exchange(payloads=)")
             sources[b].append(a)
-        blocks = {block.node: block for block in self._blocks}
-        self._blocks, self._gathered = [], True
+        blocks, self._blocks, self._gathered = self._blocks, {}, True
         self._caller.sends.update({a: {b: one.content for b, one in of.items() if one.content is not None}
                                    for a, of in targets.items()})
         answer = self._ask_peers({node: self._peer_step(node, blocks.get(node), targets[node], sources[node], limit)
@@ -482,9 +481,9 @@ class Clock:
         if self._end:
             return
         if error is not None:
-            self._blocks = []
+            self._blocks = {}
         elif self.mode == "synchronous" and self._blocks:
-            self._blocks = []
+            self._blocks = {}
             raise LoopError(f"round {self._round} ends and nobody has gathered its updates: call now.gather(), or take "
                             'mode="asynchronous" and clock.next()')
         self._flush()
