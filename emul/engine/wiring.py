@@ -20,7 +20,6 @@ from emul.learning.declared import declared
 from emul.network import Network
 from emul.network.recorded import Realisation
 from emul.roles.scheme import AnyScheme
-from emul.roles.world import within
 from emul.scenario import Behaviour, DropOut, Scenario
 from emul.scenario.devices import WATTS, DeviceClass
 from emul.scenario.placing import devices_of
@@ -120,12 +119,15 @@ def _expect_somebody(parts: Parts, nodes: Sequence[int], why: str) -> None:
     rounds, stop = parts.change.rounds, parts.scenario.stop.rounds or END_OF_TIME
     if not nodes or any(node not in rounds for node in nodes):
         return
-    spans = [span for node in nodes for span in rounds[node]]
-    for start in sorted({1, *(last + 1 for _, last in spans)}):
-        if start <= stop and not within(spans, start):
-            raise ScenarioError(str(parts.scenario.path or parts.scenario.name), [Problem(
-                "availability.rounds", listed([parts.placed.names[node] for node in nodes], _SHOWN),
-                f"expected one of these in every round: {parts.label} {why}, and none takes part in round {start}")])
+    upto = 0                                    # in every round up to this one somebody takes part
+    for first, last in sorted({span for node in nodes for span in rounds[node]}):
+        if first > upto + 1:
+            break
+        upto = max(upto, last)
+    if upto < stop:
+        raise ScenarioError(str(parts.scenario.path or parts.scenario.name), [Problem(
+            "availability.rounds", listed([parts.placed.names[node] for node in nodes], _SHOWN),
+            f"expected one of these in every round: {parts.label} {why}, and none takes part in round {upto + 1}")])
 
 
 # --- warnings -------------------------------------------------------------------------------------------------------

@@ -14,8 +14,11 @@ from the state itself would be faster than light, and would depend on how far th
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 
+from emul.kernel.calendar import FAR
 from emul.kernel.parts import Copy, KNode, Patience
 from emul.network import Network
 
@@ -86,7 +89,7 @@ def settle(nodes: Sequence[KNode], network: Network, node: KNode, patience: Pati
 def still_there(source: KNode, round_: int) -> bool:
     """True if nothing that `source` has done can have settled a fate of a round; 0: outside rounds. Nearly always."""
     return (source.finished_at is None and not source.downs and not source.abstained
-            and (not round_ or (source.left < round_ and not source.implied
+            and (not round_ or (source.left < round_ and not source.skipped and not source.spans
                                 and (source.round >= round_ or not source.leaders))))
 
 
@@ -106,9 +109,12 @@ def departure_known_at(nodes: Sequence[KNode], network: Network, node: KNode, pa
         return None                         # nearly always: it is still there
     latency = network.latency_ns(source.vertex, node.vertex) if source is not node else 0
     known = [time + latency for time in times]
-    for begin, end in source.downs:
-        if end is None or end + latency > patience.since:       # seen as down at some time of this wait
-            known.append(max(begin + latency, patience.since))
+    # The first absence that is seen at some time of this wait. A search in place of a look at each: a node that has
+    # been down 100,000 times would else cost a second for each wait
+    # (`test_the_work_of_a_wait_does_not_grow_with_the_absences_before_it`).
+    seen = bisect_right(source.downs, patience.since - latency, key=_up_again_at)
+    if seen < len(source.downs):
+        known.append(max(source.downs[seen][0] + latency, patience.since))
     if led:
         gone = [_left_at(nodes[leader], round_) for leader in source.leaders]
         if None not in gone:
@@ -118,20 +124,36 @@ def departure_known_at(nodes: Sequence[KNode], network: Network, node: KNode, pa
     return min(known, default=None)
 
 
+def _up_again_at(down: tuple[int, int | None]) -> int:
+    return FAR if down[1] is None else down[1]
+
+
+def _down_for_good_at(source: KNode) -> int | None:
+    """Since when `source` is down and will never return. None: it is not."""
+    return source.downs[-1][0] if source.downs and source.downs[-1][1] is None else None
+
+
 def _left_at(source: KNode, round_: int) -> int | None:
     """Since when `source` has left this round, or will not enter it any more."""
-    if source.left < round_ and not source.implied and not source.downs and source.finished_at is None:
+    if (source.left < round_ and not source.skipped and not source.spans and not source.downs
+            and source.finished_at is None):
         return None                         # nearly always
-    times = [since for low, high, since in source.implied if low <= round_ <= high]
-    times += [begin for begin, end in source.downs if end is None]
-    if source.finished_at is not None:
-        times.append(source.finished_at)
+    if source.spans and _is_planned_away(source, round_):
+        return 0
+    times = [one.sinces[bisect_left(one.highs, round_)] for one in source.skipped if one.low <= round_ <= one.highs[-1]]
+    times += [time for time in (_down_for_good_at(source), source.finished_at) if time is not None]
     if source.left >= round_:
-        for upto, since in source.departures:       # ascending in both
-            if upto >= round_:
-                times.append(since)
-                break
+        found = bisect_left(source.departures, (round_,))       # ascending in both
+        times += [since for _, since in source.departures[found:found + 1]]
     return min(times, default=None)
+
+
+def _is_planned_away(source: KNode, round_: int) -> bool:
+    """True if the plan keeps `source` out of the round, and it has entered no round behind this gap."""
+    following = bisect_right(source.spans, round_, key=itemgetter(0))
+    if following and round_ <= source.spans[following - 1][1]:
+        return False
+    return following == len(source.spans) or source.round < source.spans[following][0] - 1
 
 
 def _abstained_at(source: KNode, node: KNode, patience: Patience, round_: int) -> int | None:
@@ -155,7 +177,7 @@ def skip_lost_rounds(follower: KNode, lost: Copy, time: int) -> bool:
     low = max([follower.round, *rounds]) + 1
     if low > lost.round:
         return False
-    follower.implied = [*follower.implied, (low, lost.round, time)]
+    follower.skip(low, lost.round, time)
     return True
 
 
@@ -180,9 +202,7 @@ def all_ended_known_at(nodes: Sequence[KNode], network: Network, node: KNode, le
         source = nodes[leader]
         if source.finished_at is None and not source.downs:
             return None                         # nearly always
-        ends = [begin for begin, end in source.downs if end is None]
-        if source.finished_at is not None:
-            ends.append(source.finished_at)
+        ends = [time for time in (_down_for_good_at(source), source.finished_at) if time is not None]
         if not ends:
             return None
         known = max(known, min(ends) + network.latency_ns(source.vertex, node.vertex))

@@ -104,7 +104,7 @@ def _crash(kernel: Kernel, time: int, node: KNode, fault: NodeCrash, seq: int) -
         kernel.calendar.add(fault.until_ns, (FAULT, node.id, seq, RETURN, node, node))
     node.time = time
     node.alive = False
-    node.downs = [*node.downs, (time, fault.until_ns)]
+    node.go_down(time, fault.until_ns)
     node.epoch += 1
     node.computing = False
     if node.charge is not None:

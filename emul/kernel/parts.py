@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, TypeAlias
@@ -407,6 +408,15 @@ class KActivity:
         self.refusable: Patience | None = None
 
 
+@dataclass(slots=True)
+class SkippedRounds:
+    """Rounds that a follower will never enter: those from `low` to `highs[i]` since `sinces[i]`, both ascending."""
+
+    low: int
+    highs: list[int]
+    sinces: list[int]
+
+
 class KNode:
     """A node as the kernel sees it: everything of it but its role's own state."""
 
@@ -414,10 +424,10 @@ class KNode:
 
     __slots__ = ("abstained", "activations_here", "activities", "alive", "away", "charge", "coming", "computing",
                  "departures", "downs", "dropped", "entered_here", "epoch", "finished", "finished_at", "followed_at",
-                 "following", "group", "id", "implied", "in_round", "inbox", "leaders", "left", "local_seq", "losses",
+                 "following", "group", "id", "in_round", "inbox", "leaders", "left", "local_seq", "losses",
                  "name", "next", "oldest", "open_index", "out_latency", "parked", "patience", "quorum", "reached",
-                 "refusable", "role", "round", "sent", "time", "uncharged", "uncharged_most", "unread", "vertex",
-                 "watchers", "ways", "worker")
+                 "refusable", "role", "round", "sent", "skipped", "spans", "time", "uncharged", "uncharged_most",
+                 "unread", "vertex", "watchers", "ways", "worker")
 
     def __init__(self, id: int, name: str, role: str, vertex: int, worker: int, out_latency: int):
         self.id, self.name, self.role, self.vertex, self.worker = id, name, role, vertex, worker
@@ -427,7 +437,7 @@ class KNode:
         self.dropped = 0                        # the newest round that it has dropped out of; 0: none
         self.finished = False
         self.finished_at: int | None = None
-        self.downs: Sequence[tuple[int, int | None]] = ()   # (crashed at, will return at, None: never)
+        self.downs: list[tuple[int, int | None]] = _EMPTY   # (crashed at, will return at, None: never)
         self.open_index = 0                     # number of its open activation; 0: none
         self.time = 0
         self.sent = 0                           # copies so far, of a node of a class
@@ -456,7 +466,8 @@ class KNode:
         self.coming: dict[int, list[Copy]] = _NOTHING       # source -> copies under way to this node
         self.losses: list[Copy] = _EMPTY        # known to be lost, not yet used by a wait
         self.departures: list[tuple[int, int]] = _EMPTY     # (every round up to this one is left, since when)
-        self.implied: Sequence[tuple[int, int, int]] = ()   # (from round, to round, since): will never be entered
+        self.spans: Sequence[tuple[int, int]] = ()          # rounds in which alone it takes part, which all know
+        self.skipped: list[SkippedRounds] = _EMPTY          # will never be entered, since their messages were lost
         self.abstained: dict[tuple[int, str, int], int] = _NOTHING      # (target, type, round) -> since when
         self.watchers: set[int] = _NONE         # nodes whose wait depends on what this one does
         self.ways: dict[int, tuple[Sequence[int], Pipe | None]] = _NOTHING    # target -> route, and its first link
@@ -492,6 +503,31 @@ class KNode:
         """`nodes` no longer wait for what this one does."""
         self.watchers.difference_update(nodes)
         self.watchers = self.watchers or _NONE
+
+    def go_down(self, time: int, until: int | None) -> None:
+        """It crashes, and will return at `until`, or never."""
+        if not self.downs:
+            self.downs = []
+        self.downs.append((time, until))
+
+    def skip(self, low: int, high: int, since: int) -> None:
+        """It will never enter the rounds from `low` to `high`, since then."""
+        # A node that is away for 100,000 rounds loses the message of each, with one `low`. A search finds a round among
+        # the `highs`; a list of all (low, high) would have to be gone through for each wait.
+        for one in self.skipped:
+            if one.low == low and one.sinces[-1] <= since:
+                if high > one.highs[-1]:
+                    one.highs.append(high)
+                    one.sinces.append(since)
+                return
+        self.skipped = [*self.skipped, SkippedRounds(low, [high], [since])]
+
+    def enter_behind(self, round_: int) -> None:
+        """It enters this round: it has not skipped those up to it."""
+        for one in self.skipped:
+            old = bisect_right(one.highs, round_)
+            del one.highs[:old], one.sinces[:old]
+        self.skipped = [one for one in self.skipped if one.highs]
 
     def depart(self, upto: int, since: int) -> None:
         """Every round up to `upto` is left since then."""

@@ -73,7 +73,8 @@ def try_next_round(kernel: Kernel, time: int, node: KNode) -> None:
         if number - 1 > node.left:
             node.left = number - 1
             node.depart(node.left, time)
-        node.implied = [(a, b, since) for a, b, since in node.implied if b > number]
+        if node.skipped:
+            node.enter_behind(number)
         node.time = time
         discard_late(kernel, node)
         if node.activities:

@@ -71,11 +71,8 @@ class Kernel:
                        for i, (name, role, vertex, worker)
                        in enumerate(zip(plan.names, plan.roles, plan.vertices, plan.worker_of, strict=True))]
         self.at = {n.vertex: n for n in self.nodes}
-        for number, spans in plan.rounds.items():           # known to all from the beginning
-            ends = [0, *(end for span in spans for end in span), FAR]
-            self.nodes[number].implied = [(left + 1, joined - 1, 0) for left, joined in zip(ends[::2], ends[1::2],
-                                                                                          strict=True)
-                                          if left + 1 < joined]
+        for number, spans in plan.rounds.items():
+            self.nodes[number].spans = spans
         self.deciders = set(plan.deciders)
         self.deciding = set(plan.deciders)          # those that have not returned
         self.stop_round = plan.stop.rounds if plan.stop.rounds is not None else FAR

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
+from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
 from emul.base.errors import RoleError
@@ -62,8 +64,9 @@ class Surroundings(Protocol):
 
 
 def within(spans: Sequence[tuple[int, int]], round_: int) -> bool:
-    """True if the round is in one of them, (first, last)."""
-    return any(first <= round_ <= last for first, last in spans)
+    """True if the round is in one of them, (first, last), ascending and apart."""
+    place = bisect_right(spans, round_, key=itemgetter(0))
+    return place > 0 and round_ <= spans[place - 1][1]
 
 
 @dataclass(frozen=True)

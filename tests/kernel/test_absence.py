@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from emul import engine
 from emul.base import rows as R
 from emul.base.errors import Deadlock, NothingToReceive
 from emul.kernel import Kernel
-from emul.kernel.parts import Fault, NodeCrash, NodeLeave
+from emul.kernel.calendar import FAR
+from emul.kernel.fates import departure_known_at
+from emul.kernel.parts import Fault, KNode, NodeCrash, NodeLeave, Patience
 from emul.network import LinkRule, TopologySpec
 from emul.record.journal import MemoryJournal
 from emul.roles import Message, Node
+from emul.roles.events import Wait
 from emul.scenario import Stop
 from emul.scenario.faults import Crash, Leave
 from emul.testing import MS, Shuffled, run_world
@@ -150,3 +156,76 @@ def test_a_stream_of_faults_does_not_hide_that_nobody_can_go_on() -> None:
 
     with pytest.raises(Deadlock, match=r"during 100001 faults\n(.|\n)*server.*waiting since 0 s for Word"):
         run_with_streams({"server": stuck, "client": idle}, [in_and_out(1, 10 * MS)])
+
+
+# --- searches among what has been -------------------------------------------------------------------------------------
+
+SPANS = st.lists(st.integers(1, 40), max_size=8, unique=True).map(sorted).map(
+    lambda times: list(zip(times[::2], times[1::2], strict=False)))
+LATENCY = SimpleNamespace(latency_ns=lambda u, v: 5)
+
+
+def departure(source: KNode, round_: int = 0, since: int = 0) -> int | None:
+    """When a server in this round knows that it waits in vain for the source."""
+    server = KNode(0, "server", "server", 0, 0, 5)
+    server.round, server.in_round = round_, bool(round_)
+    return departure_known_at([server, source], LATENCY, server, Patience(Wait([], [1], 1, -1, ""), since), 1)
+
+
+@given(SPANS, st.booleans(), st.integers(0, 50))
+def test_the_absence_that_a_wait_sees_is_the_first_that_has_not_ended_by_its_beginning(
+        spans: list[tuple[int, int]], for_good: bool, since: int) -> None:
+    source = KNode(1, "client1", "client", 1, 0, 5)
+    downs = [(begin, None if for_good and end == spans[-1][1] else end) for begin, end in spans]
+    for down in downs:
+        source.go_down(*down)
+    seen = [max(begin + 5, since) for begin, end in downs if end is None or end + 5 > since]
+    assert departure(source, since=since) == min(seen, default=None)
+
+
+@given(SPANS, st.lists(st.tuples(st.integers(1, 40), st.integers(0, 10), st.integers(0, 9)), max_size=12),
+       st.lists(st.integers(1, 40), max_size=3).map(sorted), st.integers(1, 45))
+def test_a_round_is_left_since_the_first_reason_of_all(
+        spans: list[tuple[int, int]], skipped: list[tuple[int, int, int]], entered: list[int], round_: int) -> None:
+    source = KNode(1, "client1", "client", 1, 0, 5)
+    source.spans = spans
+    ends = [0, *(end for span in spans for end in span), FAR]
+    implied = [(left + 1, joined - 1, 0) for left, joined in zip(ends[::2], ends[1::2], strict=True)] if spans else []
+    departures = []
+    for low, length, since in skipped:
+        source.skip(low, low + length, since)
+        implied.append((low, low + length, since))
+    for number in entered:
+        source.enter_behind(number)
+        source.round = source.left = number
+        source.depart(number, 50 + number)
+        departures.append((number, 50 + number))
+        implied = [(low, high, since) for low, high, since in implied if high > number]
+    left = [since for low, high, since in implied if low <= round_ <= high]
+    left += [since for upto, since in departures if upto >= round_][:1]
+    assert departure(source, round_) == (min(left) + 5 if left else None)
+
+
+def test_the_work_of_a_wait_does_not_grow_with_the_absences_before_it() -> None:
+    looks = 0
+
+    class Long(list[Any]):
+        def __getitem__(self, place: Any) -> Any:
+            nonlocal looks
+            looks += 1
+            return super().__getitem__(place)
+
+        def __iter__(self) -> Iterator[Any]:
+            raise AssertionError("each of 100,000 is looked at")
+
+    source = KNode(1, "client1", "client", 1, 0, 5)
+    source.downs = Long((2 * time, 2 * time + 1) for time in range(100_000))
+    source.spans = Long((2 * round_, 2 * round_) for round_ in range(1, 100_000))
+    source.departures = Long((round_, 2 * round_) for round_ in range(1, 100_000))
+    source.left = 100_000
+    for round_ in range(1, 100_001):
+        source.skip(1, round_, round_)
+    assert len(source.skipped) == 1
+    source.skipped[0].highs, source.skipped[0].sinces = Long(source.skipped[0].highs), Long(source.skipped[0].sinces)
+    assert departure(source, 77_776, 150_000) == 77_781
+    assert looks < 120

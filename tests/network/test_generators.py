@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 import time
+from itertools import combinations
 
 import networkx as nx
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emul.base.errors import NetworkError
 from emul.network import SHAPES, Capacity, Distance, LinkRule, RoleRule, TopologySpec, build
-from emul.network.graph.generators import shape
+from emul.network.graph.generators import near_pairs, shape
 
 ALL = {"client": RoleRule("all")}
 
@@ -60,6 +62,15 @@ def test_a_random_geometric_graph_links_exactly_what_is_near(seed, n):
     assert {tuple(sorted(edge)) for edge in graph.edges} == near
     middle = [math.dist(point, (500, 500)) for point in places.points]
     assert middle == sorted(middle)
+
+
+@given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), min_size=1, max_size=30),
+       st.integers(1, 12).map(lambda eighths: eighths / 8) | st.floats(1e-300, 1.5))
+def test_near_pairs_are_those_that_a_look_at_all_pairs_finds_in_its_order(cells, radius):
+    points = np.array(cells) / 8                # many lie exactly one radius apart
+    near = [[u, v] for u, v in combinations(range(len(points)), 2)
+            if ((points[u] - points[v]) ** 2).sum() <= radius ** 2]
+    assert near_pairs(points, radius).tolist() == near
 
 
 def test_watts_strogatz_begins_as_a_ring_lattice_and_keeps_its_number_of_edges():

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Mapping
 
 import networkx as nx
+import numpy as np
 
 from emul.base.errors import Problem
 from emul.base.plain import is_count, is_number
@@ -168,14 +169,52 @@ def _grid(n: int, sizes: Sizes, seed: int) -> Drawn:
 
 def _random_geometric(n: int, sizes: Sizes, seed: int) -> Drawn:
     radius = float(sizes["radius"])
+    placed: list[Point] = []
 
-    def draw(number: int) -> nx.Graph:
-        points = generator(seed, "topology", "random_geometric", number).random((n, 2)).tolist()
-        points.sort(key=lambda p: (math.dist(p, (0.5, 0.5)), p))
-        return nx.random_geometric_graph(n, radius, pos={v: tuple(point) for v, point in enumerate(points)})
+    def draw(number: int) -> nx.Graph | None:
+        points = generator(seed, "topology", "random_geometric", number).random((n, 2))
+        pairs = near_pairs(points, radius)
+        if n > 1 and not np.bincount(pairs.ravel(), minlength=n).all():
+            return None                     # a vertex without a link: nearly always, where the radius is too small
+        placed[:] = [(x, y) for x, y in points.tolist()]
+        order = sorted(range(n), key=lambda v: (math.dist(placed[v], (0.5, 0.5)), placed[v]))
+        placed[:] = [placed[v] for v in order]
+        graph = nx.empty_graph(n)
+        graph.add_edges_from(_ascending(np.argsort(order)[pairs]).tolist())
+        return graph
 
-    graph = _connected(n, draw, "radius", f"{radius:g}", "a larger radius")
-    return graph, [graph.nodes[v].pop("pos") for v in range(n)]
+    return _connected(n, draw, "radius", f"{radius:g}", "a larger radius"), placed
+
+
+def near_pairs(points: np.ndarray, radius: float) -> np.ndarray:
+    """(m, 2) integers: the pairs of `points`, (n, 2) in the unit square, that lie at most `radius` apart, ascending.
+
+    `networkx.random_geometric_graph` finds the same, but needs SciPy for it or looks at all n squared pairs.
+    """
+    # The square is cut into cells a little wider than the radius, so that near points lie in one cell or in two that
+    # touch. `keys` numbers the cells row by row; a free column at the edge of each row keeps rows apart.
+    n = len(points)
+    cells = (points // max(radius * (1 + 1e-9), n ** -0.5)).astype(np.int64)
+    width = int(cells.max()) + 3
+    keys = cells[:, 0] * width + cells[:, 1]
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    found = []
+    for step in (0, 1, width - 1, width, width + 1):        # the cell itself, and of its 8 neighbours those behind it
+        first = np.arange(1, n + 1) if step == 0 else np.searchsorted(keys, keys + step)
+        count = np.searchsorted(keys, keys + step, "right") - first
+        one = np.repeat(np.arange(n), count)
+        other = np.arange(len(one)) - np.repeat(np.cumsum(count) - count - first, count)
+        pairs = np.stack([order[one], order[other]], axis=1)
+        apart = points[pairs[:, 0]] - points[pairs[:, 1]]
+        found.append(pairs[(apart * apart).sum(axis=1) <= radius ** 2])
+    return _ascending(np.concatenate(found))
+
+
+def _ascending(pairs: np.ndarray) -> np.ndarray:
+    """(m, 2): each pair in ascending order, and the pairs among each other."""
+    pairs = np.sort(pairs, axis=1)
+    return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
 
 
 def _watts_strogatz(n: int, sizes: Sizes, seed: int) -> Drawn:
@@ -193,11 +232,12 @@ def _barabasi_albert(n: int, sizes: Sizes, seed: int) -> Drawn:
     return graph, [(x, y) for x, y in points]
 
 
-def _connected(n: int, draw: Callable[[int], nx.Graph], key: str, value: str, better: str) -> nx.Graph:
+def _connected(n: int, draw: Callable[[int], nx.Graph | None], key: str, value: str, better: str) -> nx.Graph:
+    """The first connected graph of those that `draw` gives by their numbers; None: one that is not connected."""
     attempts = max(1, min(_ATTEMPTS, _MOST_DRAWN // n))
     for number in range(attempts):
         graph = draw(number)
-        if nx.is_connected(graph):
+        if graph is not None and nx.is_connected(graph):
             return graph
     raise TopologyError("topology", [Problem(
         f"topology.{key}", value, f"gave no connected graph in {attempts} draws: expected {better}")])

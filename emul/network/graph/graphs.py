@@ -34,6 +34,7 @@ from emul.network.models.outages import OutageSpec
 from emul.network.rules import LinkParameters
 
 _ALL = 'a rule {match: "*", ...} serves all links'
+_NOTHING_STATED = LinkParameters()
 Ends = tuple[int, int]
 
 
@@ -83,7 +84,8 @@ class GraphTopology:
 
     def problems(self, parameters: Callable[[int, int], LinkParameters], mentioned: Mentioned) -> list[Problem]:
         """Links without a latency once the rules are applied; with latencies by distance, without a bandwidth, too."""
-        bare = [(u, v) for u, v in self._given if parameters(u, v).latency_ns is None]
+        bare = [(u, v) for (u, v), p in self._given.items()       # no rule takes away what is stated
+                if p.latency_ns is None and parameters(u, v).latency_ns is None]
         found = shortened([self._no_latency(*edge) for edge in _edges(bare)], _ALL)
         if self._measured:          # a map says where links lead, not what they carry: nobody meant infinite ones
             edges = _edges(self._without_capacity(mentioned))
@@ -228,6 +230,12 @@ class _TopologyBuilder:
         return caps
 
     def _edges(self) -> list[Problem]:
+        if self._spec.generator is not None:    # undirected; its vertices are their numbers, and its edges say nothing
+            for u, v in self._graph.edges:
+                if u != v:
+                    self._given[u, v] = self._given[v, u] = _NOTHING_STATED
+            self._silent.update(self._given)
+            return self._attributes.no_such(())
         names, ids = self._names, {key: v for v, key in enumerate(self._graph)}
         directed = self._graph.is_directed()
         with_loops = {place for place, _, _ in self._chosen.hosts} if self._spec.dialect == "shadow" else set[int]()
@@ -323,11 +331,15 @@ class _TopologyBuilder:
     def _fill(self, caps: list[dict[str, int]]) -> None:
         """The default of the capacity rule, the limits of vertices, and the latency that generated links begin with."""
         default = self._spec.capacity.default_bps if self._spec.capacity is not None else None
-        zero = self._spec.generator is not None and self._spec.latency is None
+        if self._spec.generator is not None and self._spec.latency is None:
+            # its vertices have no limits, and its links are infinite until a rule says otherwise, as in a star
+            alike = LinkParameters(latency_ns=0, bandwidth_bps=None if default == "infinite" else default)
+            self._given = dict.fromkeys(self._given, alike)
+            self._silent.clear()
+            return
         hosting = {v for vertices in self._chosen.roles.values() for v in vertices}     # nodes without access links
         for (u, v), p in self._given.items():
             bandwidth: Any = p.bandwidth_bps
-            latency = p.latency_ns
             if (u, v) in self._silent and default is not None:
                 bandwidth = None if default == "infinite" else default
                 self._silent.discard((u, v))
@@ -337,11 +349,7 @@ class _TopologyBuilder:
             if limits and min(limits) != p.bandwidth_bps:
                 bandwidth = min(limits)
                 self._silent.discard((u, v))
-            if latency is None and zero:
-                latency = 0
-            self._given[u, v] = replace(p, bandwidth_bps=bandwidth, latency_ns=latency)
-        if self._spec.generator is not None and self._spec.latency is None:
-            self._silent.clear()                # generated links are infinite until a rule says otherwise, as in a star
+            self._given[u, v] = replace(p, bandwidth_bps=bandwidth)
 
     def _attach(self, caps: list[dict[str, int]]) -> dict[int, int]:
         """The hosts of roles with `access`, each a vertex with one link, at the position of its place. Returns that."""
