@@ -179,10 +179,14 @@ class Deployment:
                            self.environment, log, self._vertex(0))
             stack.callback(link.end)
             wait_for(lambda: "running on" in log.read_text().lower(), 30)
-            stack.callback(lambda: [one.end() for one in self.supernodes.values()])
+            stack.callback(self._end)
             for k in range(0 if self.engine else self.nodes):
                 self._start(k)
             yield
+
+    def _end(self) -> None:
+        for one in self.supernodes.values():
+            one.end()
 
     def _vertex(self, i: int) -> int | None:
         return None if self.net is None else i
@@ -201,8 +205,8 @@ class Deployment:
         command = ["flwr", "run", str(app.folder), "dep", "--run-config",
                    " ".join(f"{key}={value}" for key, value in words.items()), "--stream"]
         if self.engine:
-            command += ["--federation-config", f"num-supernodes={app.nodes} client-resources-num-cpus=0.25 "
-                        f"init-args-num-cpus={app.nodes // 4 or 1}"]
+            command += ["--federation-config", f"num-supernodes={app.nodes} client-resources-num-cpus=1 "
+                        f"init-args-num-cpus={app.nodes}"]
         killing = threading.Thread(target=self._kill, args=(app, Path(f"{out}.begun")))
         killing.start()
         cli = Program(command, self.environment, self.folder / "run.log", self._vertex(0))
@@ -312,7 +316,7 @@ def measure(table: Table, cells: Sequence[tuple[App, str]], minutes: float, agai
 
 def simulate(table: Table, cells: Sequence[tuple[App, str]]) -> None:
     """By Flower's own simulation, which knows no network."""
-    for app in dict.fromkeys(app for app, _ in cells):
+    for app in {app.name: app for app, _ in cells}.values():
         if not table.has(app, LOOPBACK, ENGINE):
             with tempfile.TemporaryDirectory(prefix="emul-superlink-") as folder:
                 deployment = Deployment(None, app.nodes, Path(folder), engine=True)

@@ -25,7 +25,7 @@ import pytest
 
 import benchmarks.deployment.__main__ as command
 from benchmarks import document
-from benchmarks.deployment import compare, namespaces, others, pages, predictions
+from benchmarks.deployment import compare, namespaces, others, pages, predictions, superlink
 from benchmarks.deployment.cases import (
     FRAME,
     MODELS,
@@ -591,6 +591,15 @@ def test_the_page_has_the_tables_of_the_committed_data() -> None:
     text = document.read(pages.PAGE)
     assert pages.table_of_predictions(pages.HOME / "data") in text
     assert pages.tables(pages.HOME / "data") in text
+
+
+def test_the_page_of_flower_has_the_table_of_its_rows_and_predictions_are_older_than_deployments() -> None:
+    rows = superlink.Table(superlink.TABLE, lambda: 0.0).rows
+    assert superlink.page(rows) in document.read(superlink.PAGE)
+    made = {source: {(row["app"], row["network"]): row["made"] for row in rows if row["source"] == source}
+            for source in (superlink.SUPERLINK, superlink.DEPLOYED)}
+    assert len(made[superlink.DEPLOYED]) > 1
+    assert all(made[superlink.SUPERLINK][cell] < when for cell, when in made[superlink.DEPLOYED].items())
 
 
 def test_filling_the_page_again_leaves_it_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
