@@ -44,16 +44,20 @@ def paragraphs(league: League, rows: list[Row]) -> Iterator[str]:
     if not whole(league, rows):
         yield f"`{league.name}` with `{league.task}` is not whole yet: it has {len(rows)} runs of this definition."
         return
-    found = {network: standings.standings(league, rows, network) for network in (*league.networks, *league.extended)}
+    found = {network: own for network in (*league.networks, *league.extended)
+             if len(own := standings.standings(league, rows, network)) == len(league.entries)}
     first = "\n".join(
         f"- `{network}`, seconds to {100 * standings.target_of(league, rows, network):.1f} %: "
         + ", ".join(f"{one.label} {one.median:.3g}" for one in own if one.rank == 1) + "."
-        for network, own in found.items() if own)
+        for network, own in found.items())
     yield f"`{league.name}`, `{league.task}`: the schemes of the first rank, which the test does not tell apart."
     yield first
     yield markdown(("network", *standings.HEAD), ([network, *line] for network, own in found.items()
                                                   for line in standings.table_lines(own)))
-    yield "\n".join(f"- {line}" for line in standings.findings(league, rows))
+    yield "\n".join(f"- {line}" for line in standings.findings(league, rows, list(found)))
+    if moved := [line for network in found for line in standings.moved_lines(league, rows, network)]:
+        yield "With assumed numbers halved and doubled:"
+        yield "\n".join(f"- {line}" for line in moved)
 
 
 def leagues() -> Iterator[tuple[League, list[Row]]]:

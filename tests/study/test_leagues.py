@@ -167,7 +167,8 @@ def test_published_points_are_scored_without_tuning_also_where_an_assumed_number
     assert {(row["part"], row["point"]) for row in found} == {(SCORING, "1")}
     moved = {row["network"]: float(row["path"].split()[0].split(":")[0]) for row in found}
     assert moved["lan:latency:half"] < moved["lan"] < moved["lan:latency:double"]
-    assert "lan:latency:double (links[0].latency=\"10 ms\"): the same first rank" in capsys.readouterr().out
+    assert ("lan:latency:double (links[0].latency=\"10 ms\"), of 2 schemes: first fedavg, fedprox, as without"
+            in capsys.readouterr().out)
     with pytest.raises(ScenarioError, match="unknown network of the suite; did you mean"):
         run(folder, networks=["lam"])
 
