@@ -54,10 +54,12 @@ def paragraphs(league: League, rows: list[Row]) -> Iterator[str]:
     yield first
     yield markdown(("network", *standings.HEAD), ([network, *line] for network, own in found.items()
                                                   for line in standings.table_lines(own)))
-    yield "\n".join(f"- {line}" for line in standings.findings(league, rows, list(found)))
-    if moved := [line for network in found for line in standings.moved_lines(league, rows, network)]:
-        yield "With assumed numbers halved and doubled:"
-        yield "\n".join(f"- {line}" for line in moved)
+    yield "\n".join(f"- {line}" for line in [
+        *(f"{network}: {standings.contrast_line(league, own)}" for network, own in found.items()
+          if standings.contrast(league, own)),
+        *standings.agreement(league, rows, list(found)),
+        *(line for network in found for line in standings.moved_lines(league, rows, network)),
+        standings.badge(league, rows)])
 
 
 def leagues() -> Iterator[tuple[League, list[Row]]]:
@@ -136,8 +138,8 @@ def check(folder: Path) -> list[str]:
     for entry in (one for one in league.entries if one.label in own):
         expect_rows(league, entry, [row for row in rows if row["label"] == entry.label], plugins)
     mine = [row for row in rows if row["label"] in own]
-    for row in random.SystemRandom().sample(mine, CHECKED):
-        verdict, = verify.some(table, [row], 0, most=1, modules=plugins)
+    drawn = [(table, row) for row in random.SystemRandom().sample(mine, CHECKED)]
+    for (_, row), (_, verdict) in zip(drawn, verify.some(drawn, 0, most=0, modules=plugins), strict=True):
         if verdict.verdict not in (verify.EQUAL, verify.IN_VALUES):
             raise StudyError(f"{row['label']} on {row['network']}, seed {row['seed']}: "
                                     f"{verdict.verdict}: {verdict.detail}")

@@ -333,37 +333,6 @@ def moved_lines(league: League, rows: Sequence[Row], network: str) -> Iterator[s
                 f"first {', '.join(sorted(now))}, without it {', '.join(sorted(before))}")
 
 
-def contrast(league: League, found: Sequence[Standing]) -> list[Standing]:
-    """The baseline, its contrast, and the schemes that the contrast is behind and the baseline is not. Empty: one of
-    the two has no standing."""
-    of = {one.label: one for one in found}
-    if league.baseline not in of or league.contrast not in of:
-        return []
-    base, other = of[league.baseline], of[league.contrast]
-    return [base, other, *(one for one in found if one is not base and base.rank <= one.rank < other.rank)]
-
-
-def contrast_line(league: League, found: Sequence[Standing]) -> str:
-    """The times of the baseline and its contrast, their ratio with its interval, and whom the contrast is behind."""
-    base, other, *between = contrast(league, found)
-    ratio, low, high = other.to_baseline
-    takes = (f"takes {_said(ratio)} times as long as {base.label}, {_ends((low, high))} "
-             f"({_said(other.median)} and {_said(base.median)} s)" if math.isfinite(ratio) else
-             f"does not reach the target on most seeds; {base.label} takes {_said(base.median)} s")
-    return f"{other.label} {takes}" + (
-        f"; it is behind {', '.join(one.label for one in between)}, which {base.label} is not" if between else "")
-
-
-def moved_lines(league: League, rows: Sequence[Row], network: str) -> Iterator[str]:
-    """The schemes of the first rank with each assumed number of a network halved and doubled."""
-    first = leaders(standings(league, rows, network))
-    for name, (of, edit) in league.suite.moved().items():
-        if of == network and (found := standings(league, rows, name)):
-            now = leaders(found)
-            yield f"{name} ({edit}): " + ("the same first rank" if now == first else
-                                          f"first {', '.join(sorted(now))}, not {', '.join(sorted(first))}")
-
-
 def agreement(league: League, rows: Sequence[Row], networks: Sequence[str]) -> Iterator[str]:
     """The rank correlations between halves of the seeds, targets and networks, by Spearman, and on how many networks
     both halves have the same first rank."""
