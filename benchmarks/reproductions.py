@@ -50,6 +50,7 @@ FEDRFQ = {          # of Table I, std 2: accuracy by avg 3, 4, 5; U, thousands o
     "fedrfq": (98.41, 97.67, 97.40, "1.92", "100")}
 POOLS = ("soft", "avg", "max", "adaptive_avg", "adaptive_max", "none")
 FAULTS = "faults"
+LOOKED_AT = (1, 2, 5, 10, 20)           # rounds
 
 
 # --- SecCoGC --------------------------------------------------------------------------------------------------------
@@ -256,6 +257,16 @@ def fashion_mnist(rows: Sequence[Row]) -> str:
     return markdown(["scheme", "best five, %", "std over the clients", "rounds to converge"], lines)
 
 
+def weights(rows: Sequence[Row]) -> str:
+    """Figure 10: the weight of the distance under each reading of it, avg 3, by round."""
+    names = list(dict.fromkeys(row["scheme"] for row in rows if row["scenario"] == "fedrfq-mnist-lambda"))
+    lines = []
+    for name in names:
+        own = [_points(row) for row in of(rows, ("fedrfq-mnist-lambda", {}), name)]
+        lines.append([f"`{name}`", *(", ".join(f"{100 * points[at]:.1f}" for points in own) for at in LOOKED_AT)])
+    return markdown(["scheme", *(f"round {at}" for at in LOOKED_AT)], lines)
+
+
 def faulty_servers(rows: Sequence[Row]) -> str:
     """Ten rounds with one faulty server of four, the leader, beside ten without."""
     found: dict[str, dict[str, Row]] = {}
@@ -285,7 +296,7 @@ BLOCKS: dict[str, dict[str, tuple[str, Callable[[Sequence[Row]], str]]]] = {    
     "fedrfq": {"accuracy_on_mnist": ("fedrfq_runs", accuracy_on_mnist),
                "traffic_and_rounds": ("fedrfq_runs", traffic_and_rounds), "poisoned": ("fedrfq_runs", poisoned),
                "pooling": ("fedrfq_runs", pooling), "fashion_mnist": ("fedrfq_runs", fashion_mnist),
-               "faulty_servers": ("fedrfq_done", faulty_servers)},
+               "weights": ("fedrfq_done", weights), "faulty_servers": ("fedrfq_done", faulty_servers)},
     "seccogc": {"at_round_100": ("seccogc_mnist_runs", at_round_100),
                 "differences": ("seccogc_mnist_runs", differences),
                 "reliability": ("seccogc_analysis", reliability), "leakage": ("seccogc_analysis", leakage),

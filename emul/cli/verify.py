@@ -24,7 +24,7 @@ def verify(table: Annotated[Path | None, typer.Argument(metavar="[FILE.csv]", di
                "in place of FILE.csv: of each table of cells here and below a tenth of its rows, those whose verdict "
                "is oldest; ten times make every row again"))] = False,
            cells: Annotated[int | None, typer.Option(min=0, help=(
-               "how many cells; 0: all that the budget allows [default: 3; with --all all that it draws]"))] = None,
+               "how many cells of a table; 0: all that the budget allows [default: 3; with --all a tenth]"))] = None,
            budget: Annotated[str | None, typer.Option(metavar="TIME", help=(
                "begin no further cell after this time, and none that took longer than what is left, e.g. 10m"))] = None,
            tolerance: Annotated[float, typer.Option(min=0, max=1, help=(
@@ -65,20 +65,21 @@ def verify(table: Annotated[Path | None, typer.Argument(metavar="[FILE.csv]", di
     here = (f"this is {now['revision']} on {now['processor']}, torch {now['torch']}; rows made elsewhere are equal "
             f"within {tolerance:g}")
     if table is None:
-        order = study.share({file: (rows, before[file]) for file, rows in chosen.items() if rows}, draw or today())
+        most = {file: -(-len(rows) // study.PARTS) for file, rows in chosen.items()}
+        order = study.by_age({file: (rows, before[file]) for file, rows in chosen.items()}, draw or today())
         for file, rows in chosen.items():
-            drawn = sum(one == file for one, _ in order)
-            print(f"{file}: {drawn} of {len(rows)} rows are drawn, {_never(rows, before[file])} had no verdict")
+            print(f"{file}: {most[file]} of {len(rows)} rows, {_never(rows, before[file])} had no verdict")
         print(here, flush=True)
     else:
-        code = study.coder(table, plugin or ())
+        code, most = study.coder(table, plugin or ()), {table: 3}
         old = sum(row["code"] != code(row) for row in chosen[table])
         print(f"{table}: {len(chosen[table])} rows, {old} of them of other code than there is now; {here}", flush=True)
         order = [(table, row) for row in study.drawn(chosen[table], before[table], code, draw or today())]
+    if cells is not None:
+        most = dict.fromkeys(tables, cells) if cells else {}
     counts: dict[str, int] = {}
-    found = study.some(order, workers, most=(0 if every else 3) if cells is None else cells,
-                       budget_s=None if budget is None else _seconds(budget), tolerance=tolerance, rounds=rounds,
-                       tell=lambda text: steps.tell(text), modules=plugin or ())
+    found = study.some(order, workers, most=most, budget_s=None if budget is None else _seconds(budget),
+                       tolerance=tolerance, rounds=rounds, tell=lambda text: steps.tell(text), modules=plugin or ())
     while True:
         with StepProgress() as steps:       # of one row: its verdict is printed where no line is drawn any more
             ended = next(found, None)
@@ -91,8 +92,9 @@ def verify(table: Annotated[Path | None, typer.Argument(metavar="[FILE.csv]", di
             continue
         study.keep(into or file.with_name(study.FILE), file, [said])
     print(", ".join(f"{n} {verdict}" for verdict, n in sorted(counts.items())) or "no row was run", file=sys.stderr)
-    if every and len(order) > sum(counts.values()):
-        print(f"{len(order) - sum(counts.values())} of {len(order)} drawn rows were not reached", file=sys.stderr)
+    left = sum(most.values()) - sum(counts.values()) + counts.get(study.NOT_RUN, 0)
+    if every and left > 0:
+        print(f"{left} rows of this part were not reached", file=sys.stderr)
     if counts.get(study.DIFFERENT) and not renew:
         raise typer.Exit(FAILED)
 

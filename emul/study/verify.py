@@ -18,9 +18,11 @@ import csv
 import dataclasses
 import io
 import json
+import math
 import os
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -59,7 +61,7 @@ VERDICTS = {
 FILE = "verified.csv"
 _MOST_BYTES = 2**30     # of a table
 _MOST_HEADER = 2**16    # bytes of its first line
-PARTS = 10              # releases in which every row of every table is computed again
+PARTS = 10              # releases in which `emul verify --all` computes every row of every table again
 TOLERANCE = 0.02        # of accuracies; of other numbers the share of the larger one
 ALIKE = 6e-5            # for rows whose last bits must agree: they keep four decimals or more, the last one rounded
 _ACCURACIES = ("accuracy", "best_accuracy", "best_five", "best_five_received", "clients_std", "attack_success")
@@ -175,22 +177,21 @@ def tables_below(folder: Path) -> list[Path]:
     return sorted(found)
 
 
-def share(tables: Mapping[Path, tuple[Sequence[Row], Sequence[Row]]], draw: str, parts: int = PARTS,
-          ) -> list[tuple[Path, Row]]:
-    """A part of every table, the rows first that were never verified and then those whose verdict is oldest, so that
-    after `parts` such shares each row has been computed again. The rest of the choice is drawn by `draw`.
+def by_age(tables: Mapping[Path, tuple[Sequence[Row], Sequence[Row]]], draw: str) -> list[tuple[Path, Row]]:
+    """All rows of all tables, those first that were never verified, then those whose verdict is oldest; the rest of the
+    choice is drawn by `draw`. The tables take turns in proportion to their rows, so that a budget that ends early ends
+    all of them at the same part.
 
     The code is not asked here: it differs for most rows after most commits, and would let some rows wait for ever.
-    tables: table -> (its rows, the verdicts beside it). The tables take turns in proportion to their rows, so that a
-    budget that ends early ends all of them at the same part.
+    tables: table -> (its rows, the verdicts beside it).
     """
     placed = []
     for table, (rows, before) in tables.items():
         last = {(v["key"], v["digest"]): v["made"] for v in before if v["table"] == table.name}
-        by_age = sorted(rows, key=lambda row, last=last: (      # type: ignore[misc]
+        own = sorted(rows, key=lambda row, last=last: (      # type: ignore[misc]
             last.get((row["key"], row["digest"]), ""),
             blake2b(f"{draw} {row['key']}".encode(), digest_size=8).digest()))
-        placed += [((at + 0.5) / len(rows), table, row) for at, row in enumerate(by_age[:-(-len(rows) // parts)])]
+        placed += [((at + 0.5) / len(rows), table, row) for at, row in enumerate(own)]
     return [(table, row) for _, table, row in sorted(placed, key=lambda one: (one[0], str(one[1])))]
 
 
@@ -352,21 +353,23 @@ def first_difference(row: str, came: str, tolerance: float) -> int | None:
                  or abs(float(one[at]) - float(other[at])) > tolerance), None)
 
 
-def some(rows: Iterable[tuple[Path, Row]], workers: int, *, most: int, budget_s: float | None = None,
+def some(rows: Iterable[tuple[Path, Row]], workers: int, *, most: Mapping[Path, int], budget_s: float | None = None,
          tolerance: float = TOLERANCE, rounds: int | None = None,
          tell: Callable[[str], None] = lambda text: None, modules: Sequence[str] = (),
          ) -> Iterator[tuple[Path, RowVerdict]]:
-    """Tables and verdicts of the first `most` of these rows (0: of all), until the budget is spent. A row whose run
-    took longer than what is left is passed over, and so is one that cannot be run, which does not count. rounds, tell,
-    modules: see `verify`."""
-    begin, done = time.perf_counter(), 0
+    """Tables and verdicts of the first `most[table]` of these rows of each table (of all, if it has none), until the
+    budget is spent. A row whose run took longer than what is left is passed over, and so is one that cannot be run,
+    which does not count. rounds, tell, modules: see `verify`."""
+    begin, done = time.perf_counter(), Counter[Path]()
     with PoolOnDemand(workers) as pool:
         for table, row in rows:
             left = None if budget_s is None else budget_s - (time.perf_counter() - begin)
-            if (most and done >= most) or (left is not None and left <= 0):
+            if left is not None and left <= 0:
                 return
+            if done[table] >= most.get(table, math.inf):
+                continue
             if left is not None and rounds is None and float(row.get("real_s") or 0) > left:
                 continue
             said = verify(table, row, pool, tolerance, rounds, tell, modules)
-            done += said.verdict != NOT_RUN
+            done[table] += said.verdict != NOT_RUN
             yield table, said

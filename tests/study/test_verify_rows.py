@@ -169,19 +169,18 @@ def test_another_day_draws_another_of_rows_that_are_alike() -> None:
     assert drawn(rows, [], lambda _: "", "1") == drawn(rows[::-1], [], lambda _: "", "1")
 
 
-def test_ten_shares_make_every_row_of_every_table_again_and_a_share_ends_all_tables_alike() -> None:
+def test_rows_go_by_the_age_of_their_verdicts_and_tables_take_turns_by_their_size() -> None:
     rows = {Path(name): [{"key": f"{name}{i}", "digest": "d"} for i in range(n)] for name, n in (("a", 23), ("b", 4))}
     before: dict[Path, list[dict[str, str]]] = {table: [] for table in rows}
     for release in range(10):
-        found = verify.share({table: (own, before[table]) for table, own in rows.items()}, str(release))
-        assert sorted(str(table) for table, _ in found) == ["a", "a", "a", "b"]
-        assert [str(table) for table, _ in found[:2]] == ["a", "a"]     # 0.5, 1.5 and 2.5 of 23, 0.5 of 4
-        for table, row in found:
+        found = verify.by_age({table: (own, before[table]) for table, own in rows.items()}, str(release))
+        assert [str(table) for table, _ in found[:4]] == ["a", "a", "a", "b"]      # 0.5, 1.5, 2.5 of 23, 0.5 of 4
+        for table, row in found[:4]:
             before[table].append({"table": str(table), **row, "made": f"2026-01-{release + 1:02}"})
     for table, own in rows.items():
         assert {verdict["key"] for verdict in before[table]} == {row["key"] for row in own}
-    replaced = [{**row, "digest": "new"} for row in rows[Path("b")]]
-    assert verify.share({Path("b"): (replaced, before[Path("b")])}, "x")[0][1]["digest"] == "new"
+    replaced = [*rows[Path("b")][1:], {**rows[Path("b")][0], "digest": "new"}]
+    assert verify.by_age({Path("b"): (replaced, before[Path("b")])}, "x")[0][1]["digest"] == "new"
 
 
 def test_the_code_of_a_row_is_that_of_its_scheme_today(table: Path) -> None:
@@ -192,16 +191,16 @@ def test_the_code_of_a_row_is_that_of_its_scheme_today(table: Path) -> None:
 
 def test_a_row_tells_where_its_run_is(table: Path) -> None:
     told: list[str] = []
-    assert len(list(verify.some(each(table), 0, most=1, tell=told.append))) == 1
+    assert len(list(verify.some(each(table), 0, most={table: 1}, tell=told.append))) == 1
     assert told[0] == "fedavg seed 0: round 1"
 
 
 def test_a_budget_passes_over_what_would_take_longer(table: Path) -> None:
     rows = written(table, {"real_s": "1000"})
-    found = list(verify.some(each(table), 0, most=0, budget_s=100))
+    found = list(verify.some(each(table), 0, most={}, budget_s=100))
     assert [v.row["key"] for _, v in found] == [rows[1]["key"]]
-    assert list(verify.some(each(table), 0, most=0, budget_s=0)) == []
-    assert len(list(verify.some(each(table), 0, most=1))) == 1
+    assert list(verify.some(each(table), 0, most={}, budget_s=0)) == []
+    assert len(list(verify.some(each(table), 0, most={table: 1}))) == 1
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
@@ -248,8 +247,8 @@ def test_all_tables_below_the_folder_give_a_part_of_their_rows(table: Path, monk
     (table.parent / "other.csv").write_text("key,seconds\n")
     result = CliRunner().invoke(app, ["verify", "--all", "--workers", "0"])
     assert result.exit_code == 0, result.output
-    assert "done.csv: 1 of 2 rows are drawn, 2 had no verdict\n" in result.output
-    assert "sub/more.csv: 1 of 2 rows are drawn, 2 had no verdict\n" in result.output
+    assert "done.csv: 1 of 2 rows, 2 had no verdict\n" in result.output
+    assert "sub/more.csv: 1 of 2 rows, 2 had no verdict\n" in result.output
     assert CliRunner().invoke(app, ["verify", "--all", "--workers", "0"]).exit_code == 0
     for name in ("done.csv", "sub/more.csv"):           # the second time the rows that had no verdict
         kept = verify.verdicts(Path(name).with_name(verify.FILE))

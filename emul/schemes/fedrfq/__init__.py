@@ -10,8 +10,8 @@ Clients' models are never sent. Every server that is not faulty sends the same G
 f are. With more, a round ends after `round_timeout` as `NoQuorum`, and clients keep G.
 
 Deviations: the printed aggregation divides twice (`aggregate: printed` keeps it: prototypes collapse to 0); lambda is
-0.1, not 1, with which learning on MNIST stops. Servers without any upload agree that there is none. After its decision
-a server stays for up to two view timeouts for those that a faulty leader has kept out.
+0.1, not 1, with which learning on MNIST is slow. Servers without any upload agree that there is none. After its
+decision a server stays for up to two view timeouts for those that a faulty leader has kept out.
 
 Bytes of the arrays, without headers: Upload 8 + 4 n' a class held and a signature, to each server; Result the same for
 all classes, to each client; among servers (N - 1) (2 N + 1) messages without faults (`emul.protocols.agreement`).
