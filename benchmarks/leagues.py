@@ -139,7 +139,7 @@ def check(folder: Path) -> list[str]:
         expect_rows(league, entry, [row for row in rows if row["label"] == entry.label], plugins)
     mine = [row for row in rows if row["label"] in own]
     drawn = [(table, row) for row in random.SystemRandom().sample(mine, CHECKED)]
-    for (_, row), (_, verdict) in zip(drawn, verify.some(drawn, 0, most=0, modules=plugins), strict=True):
+    for (_, row), (_, verdict) in zip(drawn, verify.some(drawn, 0, most={}, modules=plugins), strict=True):
         if verdict.verdict not in (verify.EQUAL, verify.IN_VALUES):
             raise StudyError(f"{row['label']} on {row['network']}, seed {row['seed']}: "
                                     f"{verdict.verdict}: {verdict.detail}")

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import document, mp_dp, others, ppfpl, secure_costs
+from benchmarks import document, mp_dp, others, ppfpl, reproductions, secure_costs
 from benchmarks.document import read, replaced
 from benchmarks.others import SETUPS, Setup, clock
 
@@ -213,6 +213,13 @@ def test_a_table_of_results_is_made_of_rows(page: str) -> None:
     for part in re.split(r"^##+ ", text, flags=re.MULTILINE):
         heading = part.partition("\n")[0]
         assert heading in TYPED or not re.search(r"^\|", part, re.MULTILINE), heading
+
+
+@pytest.mark.parametrize("page", reproductions.BLOCKS)
+def test_a_page_says_what_its_rows_say(page: str) -> None:
+    """The other pages: `test_ppfpl_scenarios.py`, `test_mp_dp_scenarios.py`, `test_attack_impact.py`."""
+    text = read(PAGES / f"{page}.md")
+    assert reproductions.filled(page, text) == text, "make it anew: python -m benchmarks.reproductions"
 
 
 @pytest.mark.parametrize("page", OF_THE_PAPERS)
