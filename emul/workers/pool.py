@@ -34,7 +34,7 @@ _BATCH = 48                         # events sent to a worker at once while the 
 _MOST = 512                         # more, a quarter of what it has not answered, where that is much,
 _FIRST = 8                          # and to one that has nothing to do
 _EXPLAINED_S = 3.0                  # for the death that explains a lost connection to become known
-_HOLD_MS = 50                       # payloads that nobody waits for yet are not asked for one by one
+_HOLD_MS = 250                      # payloads that nobody waits for yet are not asked for one by one
 _START_TIMEOUT_S = 120.0            # from the fork server's start to the first word of a worker
 _WITHOUT_ANSWER = (Close, Drop, Fuse)
 
