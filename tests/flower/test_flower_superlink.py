@@ -133,8 +133,8 @@ def by_hand(down: int, up: int, rtt: float) -> list[list[float]]:
     waits, pulls = generator(7, "retries", "client1"), generator(7, "pulls", "server")
     begin = generator(7, "polls", "client1").random() * 3
     looks = begin + generator(7, "superexec", "client1").random()
-    end = begin + 2 * rtt + REQUEST_S       # the first look, beside the first heartbeat, each on a new connection
-    idle += [end, end]
+    end = begin + 2 * rtt + REQUEST_S       # the first look, on a new connection
+    idle.append(end)
     begun, known, found = 4.0, False, []
     for _ in range(2):
         while end - REQUEST_S - rtt / 2 < begun + REQUEST_S:        # the metadata are there: a request of the app

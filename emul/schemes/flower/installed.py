@@ -51,6 +51,11 @@ class Installed:
     unavailable_most_s: float
     session_s: float                # for which the SuperLink keeps a reply without the rest of its objects
 
+    @property
+    def between_beats_s(self) -> float:
+        """Seconds from one heartbeat of a SuperNode to the next, in the mean."""
+        return (self.heartbeat_s - self.heartbeat_call_s) * self.heartbeat_part
+
 
 @dataclass(frozen=True)
 class Simulation:

@@ -58,6 +58,7 @@ from flwr.supercore.object_store.in_memory_object_store import InMemoryObjectSto
 
 from emul import roles
 from emul.base.errors import ProtocolViolation, TimedOut
+from emul.base.streams import generator
 from emul.roles import Declared, Node
 from emul.roles.activities import Activity
 from emul.schemes.flower import installed
@@ -288,10 +289,16 @@ _HANDLERS: dict[type[HttpRequest], tuple[Proto, Callable[[SuperLink, Proto, int,
 def linked(node: Node, p: AppParams, again: bool) -> SuperLink:
     """The SuperLink beside the ServerApp. Its nodes have come before the run begins; again: it knows none."""
     waits = installed.waits(p)
-    until = node.now_ns + round(waits.patience * waits.heartbeat_s * 1e9)
+    until = {number: node.now_ns + round((waits.patience * waits.heartbeat_s - silent_s(node, k, waits)) * 1e9)
+             for number, k in ids(node).items()}
     starts = {number: round(p.start_s / node.world.speeds[k] * 1e9) for number, k in ids(node).items()}
     run = Run.create_empty(RUN_ID)
-    return SuperLink(waits, {} if again else dict.fromkeys(starts, until), starts, bundle_of(p), run)
+    return SuperLink(waits, {} if again else until, starts, bundle_of(p), run)
+
+
+def silent_s(node: Node, client: int, waits: Installed) -> float:
+    """The seconds since the last heartbeat of a client as the run begins: its SuperNode has been there for long."""
+    return float(generator(node.seed, "silent", node.world.names[client]).random()) * waits.between_beats_s
 
 
 async def serve(node: Node, link: SuperLink) -> None:
@@ -460,7 +467,8 @@ class SuperNode:
         else:
             await self.node.sleep(self._draw["polls"]() * self.waits.node_poll_s)
         self.begun = self.node.now_ns + round(self._draw["superexec"]() * self.waits.task_poll_s * 1e9)
-        beats = self.node.start(self._heartbeats())
+        first_s = 0.0 if again else self.waits.between_beats_s - silent_s(self.node, self.node.id, self.waits)
+        beats = self.node.start(self._heartbeats(first_s))
         while not self.gone:
             found = await self.ask(http.PullMessages, PullMessagesRequest(node=self.own))
             if found.messages_list:
@@ -572,7 +580,8 @@ class SuperNode:
         part = w.heartbeat_part + w.heartbeat_range * (2 * self._draw["heartbeats"]() - 1)
         return round((w.heartbeat_s - w.heartbeat_call_s) * part * 1e9)
 
-    async def _heartbeats(self) -> None:
+    async def _heartbeats(self, first_s: float) -> None:
+        await self.node.sleep(first_s)
         while True:
             await self.ask(http.SendNodeHeartbeat, SendNodeHeartbeatRequest(
                 node=self.own, heartbeat_interval=self.waits.heartbeat_s), self.waits.heartbeat_call_s)
