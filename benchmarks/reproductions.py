@@ -194,6 +194,19 @@ def _each(rows: Sequence[Row], column: str, times: float = 100, digits: int = 2)
     return f"{text} ({', '.join(f'{value:.{digits}f}' for value in values)})" if len(values) > 1 else text
 
 
+def diverging(rows: Sequence[Row]) -> str:
+    """`fl_private` with one thing changed at a time, Gamma 0.1, lambda 0.1, beside what is printed: its accuracy in the
+    first rounds."""
+    printed = _cells(read(DATA / "seccogc_mnist_runs.csv"), "fl_private", "symmetric", 0.1, 0.1)["0"]
+    curves = {"as printed": printed}
+    for row in rows:
+        if row["scheme"] == "fl_private":
+            curves[", ".join(edit for edit in json.loads(row["sets"]) if not edit.startswith("stop."))] = _points(row)
+    return markdown(["changed", *(f"round {at}" for at in (5, 10, 15, 20))], (
+        [f"`{what}`" if "=" in what else what, *(f"{own[at]:.3f}" for at in (5, 10, 15, 20))]
+        for what, own in curves.items()))
+
+
 # --- FedRFQ -----------------------------------------------------------------------------------------------------------
 
 def _runs(rows: Iterable[Row], scenario: str, **wanted: str) -> list[Row]:
@@ -303,7 +316,8 @@ BLOCKS: dict[str, dict[str, tuple[str, Callable[[Sequence[Row]], str]]]] = {    
     "seccogc": {"at_round_100": ("seccogc_mnist_runs", at_round_100),
                 "differences": ("seccogc_mnist_runs", differences),
                 "reliability": ("seccogc_analysis", reliability), "leakage": ("seccogc_analysis", leakage),
-                "fairness": ("seccogc_done", fairness), "keys_beside": ("seccogc_done", keys_beside)}}
+                "fairness": ("seccogc_done", fairness), "keys_beside": ("seccogc_done", keys_beside),
+                "diverging": ("seccogc_done", diverging)}}
 
 
 def filled(page: str, text: str) -> str:
