@@ -141,8 +141,8 @@ def check(folder: Path) -> list[str]:
     drawn = [(table, row) for row in random.SystemRandom().sample(mine, CHECKED)]
     for (_, row), (_, verdict) in zip(drawn, verify.some(drawn, 0, most={}, modules=plugins), strict=True):
         if verdict.verdict not in (verify.EQUAL, verify.IN_VALUES):
-            raise StudyError(f"{row['label']} on {row['network']}, seed {row['seed']}: "
-                                    f"{verdict.verdict}: {verdict.detail}")
+            raise StudyError(f"{row['label']} on {row['network']}, seed {row['seed']}: {verdict.verdict}: "
+                             f"{verdict.detail}")
     committed = [row for row in read(TABLES[league.name], league) if row["label"] not in own]
     return [f"{network}: {one.label} has rank {one.rank} of {len(found)} schemes" for network in league.networks
             for found in [standings.standings(league, [*committed, *mine], network)] for one in found

@@ -101,12 +101,13 @@ def run(league: League, where: Where, table: Path, out: Path, networks: Sequence
     require_known("--networks", "network of the suite", networks, league.suite.units(league.task))
     require_known("--schemes", "scheme of the league", wanted, [entry.label for entry in league.entries])
     scored = networks or (*league.networks, *league.extended)
-    published = league.published()
+    asked = [entry for entry in league.entries if not wanted or entry.label in (*wanted, league.baseline)]
+    tuned = {entry.label for entry in asked if entry.points > 1} - {*league.published()}
+    if tuned:                       # the baseline's tuning sets the goal of all
+        tuned.add(league.baseline)
     with opened(out, f"suite {league.suite.version} league {league.name}"):
-        for entry in league.entries:
-            if wanted and entry.label not in (*wanted, league.baseline):
-                continue
-            if entry.points > 1 and entry.label not in published:
+        for entry in asked:
+            if entry.label in tuned:
                 _run(league, where, table, out, entry, [(TUNING, point, network) for point in range(entry.points)
                                                         for network in league.networks])
             point = chosen(league, read(table, league)).get(entry.label)

@@ -169,6 +169,11 @@ def test_published_points_are_scored_without_tuning_also_where_an_assumed_number
     assert moved["lan:latency:half"] < moved["lan"] < moved["lan:latency:double"]
     assert ("lan:latency:double (links[0].latency=\"10 ms\"), of 2 schemes: first fedavg, fedprox, as without"
             in capsys.readouterr().out)
+    (folder / "leagues" / "plain.points.csv").write_text(
+        f"task,label,definition,point\ndigits,fedavg,{meanings['fedavg', 'lan']},1\n")
+    (folder / "rows.csv").unlink()                                  # one that has no point needs the baseline's tuning
+    assert {(row["label"], row["part"]) for row in run(folder, networks=["lan"])} == {
+        (label, part) for label in ("fedavg", "fedprox") for part in (TUNING, SCORING)}
     with pytest.raises(ScenarioError, match="unknown network of the suite; did you mean"):
         run(folder, networks=["lam"])
 
