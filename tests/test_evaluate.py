@@ -91,6 +91,7 @@ def test_a_run_that_a_gpu_made_is_evaluated_without_one_and_that_is_said(tmp_pat
     scenario = path / "scenario.resolved.yaml"
     scenario.write_text(scenario.read_text().replace("mode: zero", "mode: zero, device: cuda"))
     assert "device: cuda" in scenario.read_text()
+    (path / "seal.json").unlink()
     assert evaluate(path).accuracy == summary["accuracy"]
     assert [record.message for record in caplog.records if "GPU" in record.message] == [
         f"{path}: was made on a GPU, and torch finds none here: computed on the CPU, which rounds otherwise"]

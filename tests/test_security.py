@@ -352,6 +352,23 @@ def test_the_network_of_a_sealed_run_is_replayed_only_as_the_run_wrote_it(of_str
         engine.wire(plan, *plan.schemes[0])
 
 
+CHANGED: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "reopen": (rundir.SCENARIO, lambda run: reopen(run, ["stranger"])),
+    "read_scenario": (rundir.SCENARIO, lambda run: rundir.read_scenario(run / rundir.SCENARIO)),
+    "resume": (rundir.COMMAND, lambda run: engine.resume(run, 0, ["stranger"])),
+}
+
+
+@pytest.mark.parametrize("asked", CHANGED)
+def test_the_scenario_and_the_command_of_a_sealed_run_are_read_only_as_the_run_wrote_them(
+        of_stranger: Path, tmp_path: Path, asked: str) -> None:
+    run = shutil.copytree(of_stranger, tmp_path / "run")
+    name, read = CHANGED[asked]
+    (run / name).write_text((run / name).read_text().replace("seed: 7", "seed: 8"))
+    with pytest.raises(RecordError, match=f"damaged or changed since the run: {name}"):
+        read(run)
+
+
 @pytest.mark.timeout(60)
 def test_a_pipe_or_a_device_is_no_table_no_array_and_no_picture(folder: Path) -> None:
     os.mkfifo("pipe.csv")

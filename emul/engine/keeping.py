@@ -17,7 +17,7 @@ import msgspec
 from emul.base.files import read_limited, read_text
 from emul.engine.wiring import Wiring
 from emul.record.journal import RecordError
-from emul.record.rundir import COMMAND, INCOMPLETE, SCENARIO, TRAININGS, RunDirectory
+from emul.record.rundir import COMMAND, INCOMPLETE, SCENARIO, TRAININGS, RunDirectory, require_as_sealed
 from emul.scenario import Scenario
 from emul.store import LIMIT_BYTES
 from emul.store.segments import SUFFIX
@@ -102,6 +102,8 @@ class Command:
 def read_command(directory: Path) -> Command:
     """The command that the run in `directory` was part of. Raises RecordError."""
     path = directory / COMMAND
+    if path.is_file():
+        require_as_sealed(path)
     try:
         return msgspec.json.decode(read_limited(path), type=Command)
     except FileNotFoundError:

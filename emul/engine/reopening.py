@@ -70,6 +70,7 @@ def reopen(directory: Path, plugins: Sequence[str] | None = None, sets: Sequence
     """
     run = load_run(directory)
     modules = rundir.plugins_of(directory, plugins)
+    rundir.require_as_sealed(directory / rundir.SCENARIO)
     scenario = load(directory / rundir.SCENARIO, sets=sets, plugins=modules)
     return Reopened(run, wire(scenario, *scenario.schemes[0], plugins=modules))
 

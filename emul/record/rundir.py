@@ -130,12 +130,18 @@ def check_seal(path: Path, names: Collection[str]) -> None:
         raise RecordError(f"{path}: damaged or changed since the run: {', '.join(damaged)}; `emul replay` says where")
 
 
+def require_as_sealed(file: Path) -> None:
+    """Before a file of a run is read. Raises RecordError where the run has a seal and the file is not as it was."""
+    if (file.parent / SEAL).is_file():
+        check_seal(file.parent, [file.name])
+
+
 def require_sealed(table: Path) -> None:
     """Before the network of a run is taken from `table`, its directory or the file there. Raises RecordError where the
     run has a seal and its file is not as it was."""
     file = table / NETWORK if table.is_dir() else table
-    if file.name == NETWORK and (file.parent / SEAL).is_file():
-        check_seal(file.parent, [NETWORK])
+    if file.name == NETWORK:
+        require_as_sealed(file)
 
 
 def require_plain(path: Path) -> None:
@@ -249,6 +255,7 @@ def read_section(file: Path, key: str) -> Any:
 
 
 def _scenario_text(file: Path) -> str:
+    require_as_sealed(file)
     try:
         return read_text(file, _MOST_BYTES)
     except (OSError, ValueError) as error:

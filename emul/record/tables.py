@@ -27,7 +27,7 @@ from emul.base.plain import PlainDict, PlainMapping
 from emul.record.columns import Computations, KeyIndex, Messages, Table, columns, copy_keys
 from emul.record.journal import RecordError, read
 from emul.record.realised import LinkRow, network_table
-from emul.record.rundir import JOURNAL, SEAL, check_seal
+from emul.record.rundir import JOURNAL, require_as_sealed
 from emul.roles.events import WaitEnd
 
 if TYPE_CHECKING:
@@ -563,8 +563,7 @@ def read_table(file: Path, columns: Sequence[str] | None = None, optional: Colle
         raise RecordError(f"{file}: no table: " + ("expected a regular file" if file.exists() else "no such file"))
     if not file.resolve().is_relative_to(file.parent.resolve()):
         raise RecordError(f"{file}: a link that leads out of its folder")
-    if (file.parent / SEAL).is_file():
-        check_seal(file.parent, [file.name])
+    require_as_sealed(file)
     try:
         return read_parquet(file, SCHEMAS.get(file.stem, {}), columns, optional, where)
     except ParquetError as error:

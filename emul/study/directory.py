@@ -36,6 +36,7 @@ _log = logging.getLogger(__name__)
 STUDY = "study.json"
 VERSION = 1
 _LOCK = ".lock"
+_OF_RESULTS = ("rounds.parquet", "messages.parquet")        # what the tables of a study take from a cell
 
 
 class StudyError(InputError):
@@ -82,7 +83,10 @@ def finished(path: Path, cell: Cell) -> bool:
         return False
     try:
         if (run / SEAL).is_file():
-            check_seal(run, [SUMMARY, "rounds.parquet", "messages.parquet"])
+            check_seal(run, [SUMMARY, *_OF_RESULTS])
+        else:                           # nothing tells whether they are as written: they can be read at least
+            for name in _OF_RESULTS:
+                read_table(run / name)
         read_json(run / SUMMARY)
     except RecordError as e:
         _log.warning("%s", e)

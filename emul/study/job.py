@@ -131,8 +131,11 @@ def run_cell(task: CellJob, pool: PoolOnDemand, tell: Tell) -> CellEvent:
         if made is not None:                # it takes the name of the cell; the error, if any, is in it
             if error is not None:
                 (made / "error.txt").write_text(error + "\n", encoding="utf-8")
-            shutil.rmtree(cells / task.key, ignore_errors=True)
-            made.rename(cells / task.key)
+            there = cells / task.key
+            if there.is_symlink() or there.is_file():
+                there.unlink()
+            shutil.rmtree(there, ignore_errors=True)
+            made.rename(there)
     finally:
         shutil.rmtree(place, ignore_errors=True)
     return CellEvent(task.key, done=True, error=error, warnings=list(warnings))

@@ -135,6 +135,13 @@ def test_a_cell_that_was_damaged_is_run_again(small: Path, inside: Inside, caplo
     assert sweep(small, inside(), seeds=[0]).found == 1
     assert digests(first.path) == before
     assert "damaged or changed since the run: summary.json" in caplog.text
+    (file.parent / "seal.json").unlink()
+    (file.parent / "rounds.parquet").write_bytes(b"xx")
+    assert sweep(small, inside(), seeds=[0]).found == 1
+    shutil.rmtree(file.parent)
+    file.parent.write_text("a file in place of the cell")
+    assert sweep(small, inside(), seeds=[0]).found == 1
+    assert digests(first.path) == before
 
 
 def test_values_of_many_kinds_make_columns_that_a_table_can_hold(small: Path, inside: Inside) -> None:
