@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -260,6 +261,22 @@ def test_a_damaged_array_is_an_error_with_its_file(tmp_path: Path) -> None:
             kept.read_array(tmp_path, "n", "a")
     with pytest.raises(KeptError, match="n kept no array 'b'"):
         kept.read_array(tmp_path, "n", "b")
+
+
+def test_a_header_that_would_fill_the_memory_is_not_read(tmp_path: Path) -> None:
+    """Of one changed byte, in a file that goes on for ever, NumPy makes a header of 660 MB."""
+    kept.write_array(tmp_path, "n", "a", kept.array_bytes(np.arange(5)))
+    file = tmp_path / "artefacts" / "n" / "a.npy"
+    content = bytearray(file.read_bytes())
+    content[6] = 2                                      # the version
+    file.write_bytes(content)
+    os.truncate(file, 1 << 40)
+    tracemalloc.start()
+    with pytest.raises(KeptError, match=r"n/a\.npy: .* version 2\.0 of NumPy's format, expected 1\.0"):
+        kept.read_array(tmp_path, "n", "a")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1_000_000
 
 
 def test_it_must_be_clear_whose_model_is_meant(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ import glob
 import hashlib
 import io
 import json
+import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,14 +79,20 @@ def read_array(directory: Path, node: str, name: str) -> np.ndarray:
         raise KeptError(f"{path}: expected a regular file")
     try:
         with path.open("rb") as file:
+            # Its header and its length are looked at first: of one changed byte NumPy makes a header of 660 MB, which
+            # it reads, or an array that it makes room for.
+            if (version := np.lib.format.read_magic(file)) != (1, 0):
+                raise ValueError(f"version {version[0]}.{version[1]} of NumPy's format, expected 1.0")
+            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+            expected = file.tell() + math.prod(shape) * dtype.itemsize
+            if (size := os.fstat(file.fileno()).st_size) != expected:
+                raise ValueError(f"{size:,} bytes, expected {expected:,}")
+            file.seek(0)
             array: np.ndarray = np.lib.format.read_array(file, allow_pickle=False)
-            rest = file.read(1)
     except FileNotFoundError:
         raise KeptError(f"{path}: {node} kept no array {name!r}") from None
     except Exception as e:      # NumPy lets out what its parser makes of a garbled header: SyntaxError, TokenError, ...
         raise KeptError(f"{path}: no array: {' '.join(str(e).split())[:200]}") from None
-    if rest:
-        raise KeptError(f"{path}: bytes stand after the array")
     return array
 
 
