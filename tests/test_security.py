@@ -320,6 +320,13 @@ def test_control_characters_of_a_table_do_not_reach_the_terminal(tmp_path: Path,
     assert r"x\x1b[2J  speed   1      not said  \x1b]0;t\x07" in capsys.readouterr().out
 
 
+def test_control_characters_of_a_files_name_do_not_reach_the_terminal(tmp_path: Path,
+                                                                      capsys: pytest.CaptureFixture[str]) -> None:
+    (named := tmp_path / "a\x1b[2J.yaml").write_text(SMALL)
+    assert command("check", str(named)) == 0
+    assert r"a\x1b[2J.yaml: ok" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("name", ["header", "summary", "aliases"])
 def test_files_that_a_stranger_has_made_up_are_an_error_of_the_record(of_stranger: Path, tmp_path: Path,
                                                                      name: str) -> None:

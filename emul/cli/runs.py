@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from emul.base.plain import PlainDict
+from emul.base.tracebacks import shown
 from emul.cli.flower import ClientApp, FlowerApp, RunConfig, ServerApp, flower_scheme
 from emul.cli.options import (
     BAD_INPUT,
@@ -165,7 +166,7 @@ def check(scenario: Annotated[Path | None, typer.Argument(metavar="[SCENARIO]", 
     if plan is not None:
         from emul.api.calls import checked
 
-        print(checked(plan, str(scenario), plugin or ()))
+        print(shown(str(checked(plan, str(scenario), plugin or ()))))
     if device is not None:
         _try(device, plan, plugin or ())
 
