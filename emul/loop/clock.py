@@ -573,7 +573,7 @@ class Clock:
         if found is None:
             raise LoopError(f"unknown client {client!r}: expected one of clock.clients"
                             + (nearest(client, self.clients) if isinstance(client, str) else
-                               f", which are names such as {self.clients[0]!r}: clock.clients[0]"))
+                               f", which are names such as {self.clients[0]!r}: clock.clients[{_place(client)}]"))
         return found
 
     def _encoded(self, payload: object, what: str) -> LoopPayload:
@@ -641,6 +641,11 @@ def _at_exit(clock: weakref.ref[Clock]) -> None:
     found = clock()
     if found is not None and found._thread is not None and os.getpid() == found._pid:
         found._interrupt()
+
+
+def _place(client: object) -> int:
+    """The number, if it is meant as the place of a client in a list, else 0."""
+    return int(client) if isinstance(client, int | np.integer) else 0
 
 
 def _seconds(value: object, what: str) -> float:

@@ -57,7 +57,8 @@ def compare_runs(runs: Sequence[Path], target: float | None = None, out: Path | 
             raise StudyError(f"{run}: no directory of a run that has ended")
         one, label = scenario.load(run / SCENARIO, check=False), str(read_json(run / SUMMARY)["label"])
         if (label, one.seed) in found:
-            raise StudyError(f"{run}: there is a run of {label} with seed {one.seed} already: give its loop a label")
+            raise StudyError(f"{run}: there is a run of {label} with seed {one.seed} already: leave one of them out, "
+                             "or give a loop another label")
         link = blake2b(str(run.resolve()).encode(), digest_size=8).hexdigest()      # the name of a link to the run
         found[label, one.seed] = Cell(link, label, one.seed, {}, one)
     cells, names = list(found.values()), list(dict.fromkeys(label for label, _ in found))
