@@ -157,7 +157,7 @@ def test_the_steps_of_the_dockerfile_make_an_image_in_which_a_scenario_runs(tmp_
     lines = ["set -e", *commands(tmp_path, packages), "image | grep Usage", "image init .",
              "image run scenarios/quickstart.yaml --scheme fedavg --set stop.rounds=2",
              "image report runs/quickstart-fedavg-1 --figures figures",
-             f"ls -ln {tmp_path}/last/work/figures; test ! -e {tmp_path}/last/wheels"]
+             f"ls -ln {tmp_path / 'last' / 'work' / 'figures'}; test ! -e {tmp_path}/last/wheels"]
     path = "/opt/image/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     done = subprocess.run(["unshare", "--mount", "bash", "-c", "\n".join(lines)], text=True, capture_output=True,
                           check=False, timeout=900, env={"PATH": path, "LANG": "C.UTF-8", **OFFLINE})
