@@ -71,6 +71,20 @@ schemes:
 """
 LOSSY = "links[0].outage={model: bernoulli, p: 0.2, per: message}"
 
+# a client that trains alone, and evaluates nothing
+TRAINS = """
+import sys, time
+from flwr.app import Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+app = ClientApp()
+
+@app.train()
+def train(message, context):
+    TRAIN
+    return Message(RecordDict({"metrics": MetricRecord({"num-examples": 1})}), reply_to=message)
+"""
+
 
 def write_app(folder: Path, body: str = BODY, train: str = "pass", server: str = SERVER, client: str = CLIENT) -> Path:
     """The folder of an app. body: of its server's main; train: what its clients do before they train."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flower_app import HEAD, write_app
+from flower_app import HEAD, TRAINS, write_app
 
 from emul import engine
 from emul.base.streams import generator
@@ -37,24 +37,12 @@ for n in range(1, 4):
     found[-1].append(len(grid.pull_messages(floating)))
 pathlib.Path("OUT").write_text(json.dumps(found))
 """
-CLIENT = """
-import time
-from flwr.app import Message, MetricRecord, RecordDict
-from flwr.clientapp import ClientApp
-
-app = ClientApp()
-
-@app.train()
-def train(message, context):
-    TRAIN
-    return Message(RecordDict({"metrics": MetricRecord({"num-examples": 1})}), reply_to=message)
-"""
 SLOW = "time.sleep(0.5 + 0.75 * context.node_config['partition-id'])"
 
 
 def app_in(tmp_path: Path, body: str, train: str) -> Path:
     """An app that writes what it has found into `out.json`."""
-    return write_app(tmp_path / "app", body.replace("OUT", str(tmp_path / "out.json")), train, client=CLIENT)
+    return write_app(tmp_path / "app", body.replace("OUT", str(tmp_path / "out.json")), train, client=TRAINS)
 
 
 def simulated(folder: Path, *sets: str, clients: int = 2, **entry: Any) -> Ran:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flower_app import HEAD, write_app
+from flower_app import HEAD, TRAINS, write_app
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.common import constant
 from flwr.proto.message_pb2 import PullObjectResponse
@@ -43,18 +43,6 @@ for n in range(1, 3):
     time.sleep(8)
 pathlib.Path(context.run_config["out"]).write_text(json.dumps(found))
 """
-CLIENT = """
-import sys, time
-from flwr.app import Message, MetricRecord, RecordDict
-from flwr.clientapp import ClientApp
-
-app = ClientApp()
-
-@app.train()
-def train(message, context):
-    TRAIN
-    return Message(RecordDict({"metrics": MetricRecord({"num-examples": 1})}), reply_to=message)
-"""
 PROJECT = """
 [project]
 name = "tiny"
@@ -74,7 +62,7 @@ START_S, REQUEST_S, SLEPT_S = 0.7, 0.02, 1.3
 
 
 def folder_of(path: Path, body: str, train: str = "pass") -> Path:
-    folder = write_app(path, body, train, client=CLIENT)
+    folder = write_app(path, body, train, client=TRAINS)
     (folder / "pyproject.toml").write_text(PROJECT)
     return folder
 
