@@ -95,14 +95,24 @@ class Watchdog:
             if not text:
                 continue
             self.text, times = self.text or text, times + 1
+            self._raise(ctypes.py_object(Overdue))      # before the log: while that is written, the role may go on
             if times == 2:                  # the exception is pending: Python raises it at the role's next line
                 _log.warning("%s; the run ends as soon as this call does", text)
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._target), ctypes.py_object(Overdue))
+
+    def _raise(self, pending: ctypes.py_object[type[Overdue]] | None) -> None:
+        """Have an exception raised at the next line of the thread that is watched; None: none any more."""
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._target), pending)
 
     def close(self) -> None:
-        """Raise nothing from now on."""
-        self._over.set()
-        self._thread.join()
+        """Raise nothing from now on. The thread that is watched calls it."""
+        while True:
+            try:
+                self._over.set()
+                self._thread.join()
+                self._raise(None)
+                return
+            except Overdue:                 # a second one, sent while the first was on its way here
+                continue
 
 
 def _activation(frame: FrameType | None) -> tuple[FrameType | None, list[FrameType]]:

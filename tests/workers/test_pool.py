@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import inspect
 import os
@@ -28,6 +29,7 @@ from emul.record.journal import MemoryJournal, read
 from emul.roles.events import Drop
 from emul.scenario import Scenario, load, loads
 from emul.testing import Shuffled
+from emul.workers import patience
 from emul.workers.pool import Workers
 from emul.workers.process import Ending
 from emul.workers.transport import Ipc
@@ -283,6 +285,22 @@ def test_a_call_that_lets_no_other_thread_run_is_noticed_once_it_ends(
         assert re.match(r"RoleHangs: client\d \(client\) did not come to a wait within 1 s of real time "
                         r"\(workers\.patience\) in round 2: echo_scheme\.py, line \d+, in client", result.error)
         assert "the run ends as soon as this call does" in caplog.text
+
+
+def test_an_exception_that_a_watchdog_sends_twice_does_not_leave_the_code_that_closes_it(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    watchdog = patience.Watchdog(1.0, lambda node: ("", "", 0))
+    join, times = watchdog._thread.join, []
+
+    def late() -> None:
+        join()
+        times.append(1)
+        if len(times) == 1:
+            watchdog._raise(ctypes.py_object(patience.Overdue))         # Python raises it here, within close()
+
+    monkeypatch.setattr(watchdog._thread, "join", late)
+    watchdog.close()
+    assert len(times) == 2
 
 
 @pytest.mark.machine
