@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 OK, FAILED, BAD_INPUT, VIOLATED, INTERRUPTED, TERMINATED = 0, 1, 2, 3, 130, 143
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False,
+app = typer.Typer(no_args_is_help=True, suggest_commands=False, rich_markup_mode=None, pretty_exceptions_enable=False,
                   help="A network emulator for federated learning.")
 
 ScenarioFile = Annotated[Path, typer.Argument(metavar="SCENARIO", help="scenario file (YAML)")]

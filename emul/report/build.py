@@ -86,7 +86,8 @@ def _study(paths: list[Path]) -> StudyRuns:
             return study.open_study(paths[0])
         inside = study.runs_in(paths[0])
         if not inside:
-            raise RecordError(f"{paths[0]}: neither a run, nor a study, nor a directory of runs")
+            raise RecordError(f"{paths[0]}: neither a run, nor a study, nor a directory of runs, such as "
+                              "`emul run` and `emul compare` write below runs/")
         return study.of_runs(inside)
     wrong = [str(p) for p in paths if not study.is_run(p)]
     if wrong:

@@ -142,6 +142,11 @@ def network_of_loop(tree: PlainDict) -> None:
 
 # ---- a document against these models ----
 
+_REQUIRED: dict[Path, str] = {(key,): f", such as {example}" for key, example in (
+    ("emul", f"emul: {VERSION}"), ("name", "name: first"), ("seed", "seed: 1"),
+    ("topology", "topology: {generator: star, clients: 10}"),
+    ("task", "task: {data: {set: digits}, model: digits_mlp, solver: {sgd: {lr: 0.1, steps: 5, batch: 32}}}"),
+    ("compute", "compute: {mode: measured}"), ("schemes", "schemes: [fedavg]"), ("stop", "stop: {rounds: 30}"))}
 _KINDS = {"model_type": "expected a mapping", "dict_type": "expected a mapping", "list_type": "expected a list"}
 
 
@@ -183,7 +188,7 @@ def _findings_of(item: ErrorDetails) -> Iterator[Finding]:
         for below, found, expected in item["ctx"]["findings"]:
             yield (*path, *below), found or shown(_value_at(value, below)), expected
     elif kind == "missing":
-        yield path, MISSING, "is required"
+        yield path, MISSING, "is required" + _REQUIRED.get(path, "")
     elif kind == "extra_forbidden":
         model = _model_at(path[:-1])
         yield path, shown(value), "unknown key" + (nearest(

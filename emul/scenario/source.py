@@ -63,7 +63,8 @@ def text_of(file: pathlib.Path, name: str) -> str:
     try:
         return read_text(file, 4 * MAX_CHARACTERS + 4)
     except OSError as error:
-        raise scenario_error(name, [Problem("", "", error.strerror or "unreadable")]) from None
+        raise scenario_error(name, [Problem("", "", f"{error.strerror or 'unreadable'}: expected a scenario file")]
+                             ) from None
 
 
 def of_values(value: object) -> Source:
@@ -136,10 +137,13 @@ def _nests_soundly(text: str, source: Source) -> bool:
 def _syntax(error: YAMLError, text: str) -> Problem:
     line, said = 1, str(getattr(error, "reason", "")) or "unreadable"
     if isinstance(error, MarkedYAMLError):
-        mark = error.problem_mark or error.context_mark
+        # a key without a colon is noticed in a line below it
+        keyless = error.context_mark if "':'" in (error.problem or "") else None
+        mark = keyless or error.problem_mark or error.context_mark
         # ruamel puts the end of the text one line below the last one
         line = min(mark.line, max(len(text.splitlines()) - 1, 0)) + 1 if mark else 1
         said = " ".join(str(t) for t in (error.context, error.problem) if t)
+        said += ": indent with spaces" if "\\t" in said else ""
     elif isinstance(position := getattr(error, "position", None), int):
         line = text[:position].count("\n") + 1
     return Problem("", "", "is no valid YAML: " + " ".join(said.split()), line)

@@ -199,7 +199,8 @@ def _samples(task: PlainDict, known: BuiltInData | None) -> int | None:
 
 def _of_data(data: object, plugins: Sequence[str]) -> Iterator[Finding]:
     if not isinstance(data, dict) or not isinstance(data.get("set"), str):
-        yield ("data",), _shown(data), "expected a data set such as {set: digits}"
+        yield ("data",), _shown(data), ("expected a data set such as {set: digits}, or {set: csv, directory: FILE, "
+                                        "y: COLUMN}")
         return
     name = data["set"]
     if name not in data_sets.names(plugins):

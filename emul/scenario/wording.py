@@ -20,6 +20,12 @@ GONE = {
     **dict.fromkeys(("mathis", "pftk"), "sharing: connections with transport: {tcp: {}} has TCP's windows and losses"),
 }
 
+# Words of other tools -> ours.
+_SAME = {"delay": "latency", "loss": "outage", "drop": "outage", "rate": "bandwidth", "throughput": "bandwidth",
+         "capacity": "bandwidth", "dataset": "data", "optimizer": "solver", "learning_rate": "lr",
+         "batch_size": "batch", "num_clients": "clients", "num_rounds": "rounds",
+         "algorithm": "schemes", "strategy": "schemes"}
+
 
 @dataclass
 class Verdicts:
@@ -95,7 +101,8 @@ def nearest(found: str, known: Iterable[str]) -> str:
     if found in GONE:
         return f"; {found} is gone: {GONE[found]}"
     known = [str(name) for name in known]
-    near = get_close_matches(found[:100], known, n=1) or get_close_matches(found[:100].lower(), known, n=1)
+    near = [_SAME[found.lower()]] if _SAME.get(found.lower()) in known else (
+        get_close_matches(found[:100], known, n=1) or get_close_matches(found[:100].lower(), known, n=1))
     if near:
         return f'; did you mean "{near[0]}"?'
     more = ", ..." if len(known) > 20 else ""

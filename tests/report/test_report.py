@@ -626,7 +626,7 @@ def test_a_comparison_shows_differences_and_keeps_their_notes(several: Path, tmp
 # --- wrong input ----------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(("spoil", "said"), [
-    (lambda p: (p / "summary.json").unlink(), r"neither a run, nor a study, nor a directory of runs$"),
+    (lambda p: (p / "summary.json").unlink(), r"neither a run, nor a study, nor a directory of runs, such as "),
     (lambda p: (p / "journal").unlink(), r"journal missing: no directory of a run that ended$"),
     (lambda p: (p / "journal").write_bytes((p / "journal").read_bytes()[:-40]),
      r"damaged or changed since the run: journal; "),

@@ -231,6 +231,11 @@ def test_each_mistake_is_told_with_line_place_value_and_expectation(sections, ex
     ("a: \x00", "line 1  is no valid YAML: special characters are not allowed"),
     ("a: 1\n---\nb: 2",
      "line 2  is no valid YAML: expected a single document in the stream but found another document"),
+    ("a: 1\nb 2\nc: 3", "line 2  is no valid YAML: while scanning a simple key could not find expected ':'"),
+    ("a:\n\tb: 1", r"line 2  is no valid YAML: while scanning for the next token found character '\t' that cannot "
+     "start any token: indent with spaces"),
+    (SMALL.replace("compute:", "# compute:"),
+     "line 1  compute  missing  is required, such as compute: {mode: measured}"),
 ])
 def test_what_is_no_plain_yaml_is_refused(text, expected):
     assert table(text) == expected
@@ -244,10 +249,11 @@ def test_an_alias_bomb_is_refused_before_it_is_expanded():
 
 
 def test_a_file_that_cannot_be_read_is_a_scenario_error(tmp_path):
-    with pytest.raises(ScenarioError, match=r"^.*/none\.yaml: 1 error\n +No such file or directory$"):
+    with pytest.raises(ScenarioError,
+                       match=r"^.*/none\.yaml: 1 error\n +No such file or directory: expected a scenario file$"):
         scenario.load(tmp_path / "none.yaml")
     (tmp_path / "latin.yaml").write_bytes(b"name: \xe9")
-    with pytest.raises(ScenarioError, match=r"is no UTF-8 text$"):
+    with pytest.raises(ScenarioError, match=r"is no UTF-8 text: expected a scenario file$"):
         scenario.load(tmp_path / "latin.yaml")
 
 

@@ -39,7 +39,8 @@ def test_looking_for_mistakes_loads_neither_torch_nor_sklearn() -> None:
     ({"model": "mnist_pooled"}, ("model",), '"mnist_pooled"',
      "mnist_pooled takes samples of shape (1, 28, 28), the data have (1, 8, 8)"),
     ({"data": {"set": "digit"}}, ("data", "set",), '"digit"', 'unknown data set; did you mean "digits"?'),
-    ({"data": "digits"}, ("data",), '"digits"', "expected a data set such as {set: digits}"),
+    ({"data": "digits"}, ("data",), '"digits"', "expected a data set such as {set: digits}, or "
+     "{set: csv, directory: FILE, y: COLUMN}"),
     ({"data": {"set": "digits", "directry": "x"}}, ("data", "directry",), '"x"',
      'unknown key; did you mean "directory"?'),
     ({"data": {"set": "digits", "held_out": 1500}}, ("data", "held_out",), "1500", "expected an integer in 0..1499"),

@@ -83,7 +83,7 @@ def test_keys_become_the_specification():
      'unknown dialect; did you mean "mininet"?'),
     ("count: 100", "count: 0", 15, "topology.roles.client.count", "0", "expected a whole number in 1..1000000"),
     ("latency: 5 ms", "delay: 5 ms", 15, "topology.roles.client.access.delay", '"5 ms"',
-     "unknown key; there are: latency, bandwidth"),
+     'unknown key; did you mean "latency"?'),
     (", access: {latency: 5 ms, bandwidth: 20 Mbit/s}", "", 15, "topology.roles.client.count", "100",
      'is not used by the rule "all" without access'),
     ("rule: highest_betweenness", "rule: nodes, nodes: [Parris]", 14, "topology.roles.server", "'Parris'",
