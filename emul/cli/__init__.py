@@ -98,7 +98,8 @@ def _run_command() -> int | None:
         _print(e)
         return BAD_INPUT if isinstance(e, InputError) else FAILED
     except OSError as e:            # a disk that is full, a place that cannot be written, a directory that has gone
-        print(f"{e.filename or 'output'}: {e.strerror or e}", file=sys.stderr)
+        why = "is no directory" if isinstance(e, (FileExistsError, NotADirectoryError)) else e.strerror or e
+        print(f"{e.filename or 'output'}: {why}", file=sys.stderr)
         return FAILED if e.filename is None or e.errno == errno.ENOSPC else BAD_INPUT
     except Exception as e:
         if not hasattr(e, "show"):  # else an error of the command line itself

@@ -29,7 +29,9 @@ _NONE = Path("none")
 
 
 def trainings_of(run: Path) -> Path:
-    """The folder of a run's trainings. Raises RecordError: it has not kept them."""
+    """The folder of a run's trainings. Raises RecordError: it is no run, or has not kept them."""
+    if not run.is_dir():
+        raise RecordError(f"{run}: no directory of a run")
     command = read_command(run) if (run / COMMAND).is_file() else None
     for place in (run / TRAININGS, *([Path(command.store)] if command is not None and command.store else [])):
         if place.is_dir():

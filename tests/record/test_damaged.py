@@ -80,7 +80,7 @@ def test_a_place_that_cannot_be_written_is_named_without_a_traceback(tmp_path: P
     (tmp_path / "file").write_text("")
     done = emul("run", "small.yaml", "--workers", "0", "--quiet", "--out", "file", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.strip() in ("file: File exists", "file: Not a directory")
+    assert done.stderr.strip() == "file: is no directory"
 
 
 def test_a_full_disk_is_one_error_and_the_journal_is_closed_once(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from emul import engine
+from emul.base.errors import InputError
 from emul.record import journal
 from emul.record.rundir import INCOMPLETE, RunDirectory
 from emul.report import data
@@ -222,6 +223,11 @@ def test_a_run_that_is_watched_has_the_digest_of_one_that_is_not(runs: dict[str,
 def watching(growing: Path) -> Iterator[Watching]:
     with RunDirectory(growing).claimed(), Watching(growing) as found:
         yield found
+
+
+def test_a_port_that_is_taken_is_named(watching: Watching, growing: Path) -> None:
+    with pytest.raises(InputError, match=rf"^port {watching.port}: Address already in use; 0 takes one that is free$"):
+        Watching(growing, watching.port)
 
 
 def ask(watching: Watching, path: str, method: str = "GET", host: str | None = None, **headers: str,

@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from emul.base.errors import EmulError
+from emul.base.errors import EmulError, InputError
 from emul.report import write
 from emul.report.live.following import Follower
 from emul.report.live.page import POLICY, page, shown
@@ -66,14 +66,17 @@ class News:
 
 
 class Watching:
-    """A run and the server that shows it. `url` is where; `close` ends it."""
+    """A run and the server that shows it. `url` is where; `close` ends it. Raises InputError: the port is taken."""
 
     def __init__(self, directory: Path, port: int = 0):
         self.directory, self.news = directory, News()
         self.token = secrets.token_urlsafe(16)
         self._watchers = threading.BoundedSemaphore(_WATCHERS)
         self._report, self._report_lock = b"", threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), _handler(self))
+        try:
+            self._server = ThreadingHTTPServer(("127.0.0.1", port), _handler(self))
+        except OSError as error:
+            raise InputError(f"port {port}: {error.strerror}; 0 takes one that is free") from None
         self._server.daemon_threads = True
         self.port = int(self._server.server_address[1])
         self.url = f"http://127.0.0.1:{self.port}/{self.token}/"
