@@ -127,9 +127,9 @@ async def personal_client(node: Node, part: str, train: Train, selection: Writte
                 continue
             if shared is None:
                 shared = await updates.receive_model(node, how, s.sent, coordinates.size, Shared)
-            if p is not None:
-                await selecting.tell(node, p, merged(s.model, coordinates, shared))
-            s.model = await node.compute("train", train, node.task, merged(s.model, coordinates, shared))
+            received, since_ns = merged(s.model, coordinates, shared), node.now_ns
+            s.model = await node.compute("train", train, node.task, received)
+            await selecting.tell(node, p, received, since_ns)
             node.report(s.model, evaluate=node.task.evaluate_own)
             if how.up is None:
                 node.send(node.server, Trained(s.model[coordinates], node.task.samples()))

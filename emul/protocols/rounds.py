@@ -113,10 +113,11 @@ async def synchronous_client(node: Node, train: Train, *, personal: bool = False
                 continue
             if model is None:                   # a client that was probed for its loss has it already
                 model = await updates.receive_model(node, how, s, node.task.dimension)
+            since_ns = node.now_ns
             delta, samples = await train(model)
             if personal:
                 report_both(node, model, delta)
-            await selecting.tell(node, p, model)
+            await selecting.tell(node, p, model, since_ns)
             await updates.send_update(node, how, s, delta, samples)
 
 

@@ -32,6 +32,7 @@ from emul.learning import NodeTask
 from emul.primitives.selection import Common, Heard, SelectionRule, begun, choose
 from emul.primitives.selection.choice import PowerOfChoice
 from emul.primitives.selection.contact import FirstContact
+from emul.primitives.selection.fedcs import FedCS
 from emul.primitives.selection.uniform import Available
 from emul.primitives.written import WrittenChoice
 from emul.protocols.demands import demand, shaped
@@ -61,7 +62,7 @@ class Probe(Message):
 
 @dataclass(frozen=True)
 class Told(Message):
-    """Client to server: its loss, its utility or its accuracy, as the rule wants it."""
+    """Client to server: its loss, utility or accuracy, or the seconds of its training, as the rule wants it."""
 
     value: float
 
@@ -109,8 +110,8 @@ class Selecting:
         node.broadcast([k for k in candidates if k in self.chosen], Verdict(True))
         node.broadcast([k for k in candidates if k not in self.chosen], Verdict(False))
         if not self.chosen:
-            raise TooFewClients(f"none of the {len(candidates)} clients that were asked has answered" if candidates else
-                                "the rule has no client left to choose")
+            raise TooFewClients(f"none of the {len(candidates)} clients that were asked has answered" if candidates and
+                                not answers else "the rule has no client left to choose")
         self.need = K if K <= len(self.chosen) <= count else len(self.chosen)
         self.since_s, self.seconds = node.now, {}
         return self.chosen
@@ -170,7 +171,7 @@ def begin(written: WrittenChoice | None) -> Selecting | None:
 async def ask(node: Node, p: Common, candidates: Collection[int], model: Vector, deadline_s: float | None,
               ) -> dict[int, float]:
     """The answers of candidates that come in time: {client: its loss}, or 0 of those that are there."""
-    if isinstance(p, Available):
+    if isinstance(p, Available | FedCS):
         node.broadcast(candidates, Call())
         return dict.fromkeys(await node.gather(Here, candidates, timeout_s=p.window_s), 0.0)
     node.broadcast(candidates, Probe(model))
@@ -206,7 +207,7 @@ async def asked(node: Node, p: Common | None, whole: Callable[[Vector], Vector] 
     if p is None or not p.asks:
         return True, None
     model = None
-    if isinstance(p, Available):
+    if isinstance(p, Available | FedCS):
         await node.recv(Call, node.server)
         node.send(node.server, Here())
     else:
@@ -219,9 +220,12 @@ async def asked(node: Node, p: Common | None, whole: Callable[[Vector], Vector] 
     return verdict.chosen, model
 
 
-async def tell(node: Node, p: Common | None, model: Vector) -> None:
-    """Before the update: what the rule wants to know, of a client that can say it. model: as it was received."""
-    if p is not None and p.tells:
+async def tell(node: Node, p: Common | None, model: Vector, since_ns: int) -> None:
+    """After the training and before the update: what the rule wants to know, of a client that can say it. model: as it
+    was received, at `since_ns`."""
+    if p is not None and p.tells == "seconds":
+        node.send(node.server, Told((node.now_ns - since_ns) / 1e9))
+    elif p is not None and p.tells:
         value = await node.compute("measure", measured, node.task, model, p.tells)
         if value is not None:
             node.send(node.server, Told(value))
@@ -272,7 +276,7 @@ def by_plan(p: Any) -> bool:
 
 def telling(written: WrittenChoice | None) -> list[str]:
     """The reasons why a run with this selection depends on what was learned (`Scheme.oblivious`); []: it does not."""
-    if written is None or not (choose(written).tells or choose(written).asks == "loss"):
+    if written is None or (choose(written).tells in ("", "seconds") and choose(written).asks != "loss"):
         return []
     return [f"selection = {name_of(written)}: chooses by losses or accuracies that clients tell"]
 

@@ -76,10 +76,11 @@ async def client(node: Node, p: Params) -> None:
             if not (await selecting.asked(node, rule))[0]:
                 continue
             got = await node.recv(Models, node.server, accept=shaped(parameters=(p.clusters, node.task.dimension)))
+            since_ns = node.now_ns
             j = await node.compute("choose", best, node.task, got.parameters)
             learnt = node.task.local_update if p.averaging == "model" else node.task.gradient
             update, _ = await node.compute("train", learnt, got.parameters[j])
-            await selecting.tell(node, rule, got.parameters[j])
+            await selecting.tell(node, rule, got.parameters[j], since_ns)
             node.send(node.server, Chosen(j, update))
 
 

@@ -106,10 +106,11 @@ async def client(node: Node, p: Params) -> None:
             if not (await selecting.asked(node, rule))[0]:
                 continue
             got = await node.recv(Controlled, node.server, accept=sound)
+            since_ns = node.now_ns
             delta, moved, samples = await node.compute("train", controlled, node.task, got.parameters, got.control,
                                                        s.control)
             s.control = s.control + moved
-            await selecting.tell(node, rule, got.parameters)
+            await selecting.tell(node, rule, got.parameters, since_ns)
             node.send(node.server, ControlledUpdate(delta, moved, samples))
 
 

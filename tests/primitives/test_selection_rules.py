@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from emul.primitives.selection import KINDS, Heard, begun, choose
 from emul.primitives.selection.choice import ChoiceRule, PowerOfChoice
 from emul.primitives.selection.contact import FirstContact, FirstContactRule
+from emul.primitives.selection.fedcs import FedCS, FedCSRule, within
 from emul.primitives.selection.oort import ExploredClient, Oort, OortRule
 from emul.primitives.selection.rule import drawn
 from emul.primitives.selection.tifl import Tifl, TiflRule, changed
@@ -242,3 +243,49 @@ def test_first_contact_is_written_with_the_time_of_a_training():
     assert choose({"contact": {"count": 3, "training": "5 min"}}) == FirstContact(count=3, training_s=300.0)
     with pytest.raises(ValueError, match=r"^contact: training = '-1 s': expected a duration"):
         choose({"contact": {"training": "-1 s"}})
+
+
+# --- FedCS ----------------------------------------------------------------------------------------------------------
+
+def scheduled(order: list[int], training: dict[int, int], upload: dict[int, int]) -> int:
+    """The end of a round, step by step: the download of the slowest, then trainings at once and uploads in turn."""
+    downloaded = max((upload[k] for k in order), default=0)
+    ready = {k: downloaded + training[k] for k in order}
+    free = downloaded
+    for k in order:
+        free = max(free, ready[k]) + upload[k]
+    return free
+
+
+TIMES = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 10)), min_size=1, max_size=7)
+
+
+@given(TIMES, st.integers(1, 80))
+def test_fedcs_takes_at_each_step_whom_the_schedule_grows_least_by_if_the_round_still_ends(
+        times: list[tuple[int, int]], round_s: int):
+    training, upload = ({k: one[i] for k, one in enumerate(times)} for i in (0, 1))
+    order, left = list[int](), set(training)
+    while left:                                         # Algorithm 3 by a whole schedule of each extension
+        x = min(left, key=lambda k: (scheduled([*order, k], training, upload), k))
+        left.remove(x)
+        if scheduled([*order, x], training, upload) < round_s:
+            order.append(x)
+    assert within(round_s, training, upload) == sorted(order)
+
+
+def test_fedcs_knows_a_client_by_its_last_update_alone():
+    rule = FedCSRule(FedCS(round_s=20))
+    assert rule.choose(rng(), [1, 2, 3], 3, 1, {1: 0.0, 3: 0.0}) == [1, 3]      # unknown ones are tried
+    rule.learn(Heard(1, [1, 2, 3], {1: 12.0, 3: 30.0}, 40.0, {1: 8.0, 3: 29.0, 2: 1.0}))
+    assert rule.training == {1: 8.0, 3: 29.0}                                   # nothing of 2, whose update is missing
+    assert rule.upload == {1: 2.0, 3: 0.5}
+    assert rule.choose(rng(), [1, 2, 3], 3, 2, {1: 0.0, 2: 0.0, 3: 0.0}) == [1, 2]
+
+
+@given(TIMES, st.integers(1, 80))
+def test_fedcs_at_once_takes_all_whose_own_way_is_short_enough(times: list[tuple[int, int]], round_s: int):
+    rule = FedCSRule(FedCS(round_s=round_s, uploads="at_once"))
+    whole = {k: float(training + 2 * upload) for k, (training, upload) in enumerate(times)}
+    rule.learn(Heard(1, list(whole), whole, 99.0, {k: float(training) for k, (training, _) in enumerate(times)}))
+    assert rule.choose(rng(), list(whole), 9, 2, dict.fromkeys(whole, 0.0)) == [
+        k for k in whole if whole[k] < round_s]

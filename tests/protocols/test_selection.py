@@ -201,6 +201,13 @@ def test_tifl_waits_for_slow_clients_in_rounds_of_theirs_alone():
     assert all(cohort <= slow or not cohort & slow for cohort in rest)
 
 
+def test_fedcs_leaves_out_who_cannot_end_in_time_and_asks_for_the_times_of_trainings():
+    ran = run("{fedcs: {round: 1200 ms, uploads: at_once}}")
+    assert [sorted(cohort) for cohort in trained(ran)] == [[*range(1, 9)]] + [[1, 3, 4, 6, 7, 8]] * 5
+    told = [row for row in ran.rows if row[0] == R.SEND and row[5] == "Told"]
+    assert len(told) == 8 + 5 * 6
+
+
 def test_tifl_goes_by_loss_where_the_targets_are_numbers(tmp_path: Path):
     rows = "\n".join(f"{i % 7},{i % 5},{2 * (i % 7) - i % 5}.5" for i in range(200))
     (tmp_path / "data.csv").write_text(f"a,b,y\n{rows}\n")
@@ -234,7 +241,7 @@ def test_an_accuracy_is_told_a_loss_in_its_place_and_nothing_without_test_sample
 @pytest.mark.parametrize("rule", ["{uniform: {count: 3, over: 2}}", "{oort: {count: 3, step: 1 s}}",
                                   "{power_of_choice: {count: 3, candidates: 6}}",
                                   "{power_of_choice: {count: 3, candidates: 6, loss: rpow_d}}",
-                                  "{available: {count: 3}}"])
+                                  "{available: {count: 3}}", "{fedcs: {count: 3}}"])
 def test_every_rule_runs_rounds_of_so_many_updates(rule: str):
     ran = run(rule)
     assert not ran.invariants.violations
@@ -251,6 +258,7 @@ def test_over_selection_is_faster_than_waiting_for_everybody():
     ("fednova", "{available: {count: 5}}"), ("fedadam", "{uniform: {count: 5, over: 1.3}}"),
     ("scaffold", "{oort: {count: 5, step: 1 s}}"), ("scaffold", "{available: {count: 5}}"),
     ("ifca", "{tifl: {count: 5, tiers: 1}}"), ("ifca", "{power_of_choice: {count: 5, candidates: 6, loss: rpow_d}}"),
+    ("ifca", "{fedcs: {count: 5}}"), ("scaffold", "{fedcs: {count: 5}}"),
     ("fedprox", "{tifl: {count: 5, tiers: 1}}"), ("fedprox", "{power_of_choice: {count: 5, candidates: 6}}")])
 def test_other_synchronous_schemes_select_too(scheme: str, rule: str):
     ran = run(rule, scheme)
@@ -265,6 +273,7 @@ def test_other_synchronous_schemes_select_too(scheme: str, rule: str):
     ("{power_of_choice: {candidates: 4}}", "power_of_choice +candidates = 4: expected at least 8, those chosen"),
     ("{power_of_choice: {count: 4, candidates: 5, over: 1.5}}", "candidates = 5: expected at least 6, those chosen"),
     ("{uniform: {count: 3, over: 2, least: 4}}", "uniform +least = 4: expected at most 3, the updates that end"),
+    ("{fedcs: {round: 0 s}}", "fedcs: round = 0.0 s: expected a time above 0"),
     ("{contact: {count: 3}}", "contact +expected a network with contacts: this one has none"),
     ("{contact: {count: 3, training: 5 parsec}}", "contact: training = '5 parsec'"),
     ("{power_of_choice: {count: 3}}, compress: {down: sign}", "compress.down: candidates are sent the model as it is")])
@@ -303,12 +312,14 @@ def test_a_rule_that_has_no_client_left_says_so():
 
 
 RULES = ["{oort: {count: 3, step: 1 s, over: 1.3}}", "{power_of_choice: {count: 2, candidates: 4}}",
-         "{available: {count: 2, window: 200 ms, prefer: rare}}", "{tifl: {count: 2, tiers: 2, interval: 1}}"]
+         "{available: {count: 2, window: 200 ms, prefer: rare}}", "{tifl: {count: 2, tiers: 2, interval: 1}}",
+         "{fedcs: {count: 2, round: 2 s, window: 200 ms}}"]
 
 
 @pytest.mark.slow
-def test_a_scheme_that_shares_a_part_of_its_model_conforms_with_a_rule_that_probes():
-    text = fedper.EXAMPLE.replace("deadline: 1 s", f"deadline: 1 s, selection: {RULES[1]}")
+@pytest.mark.parametrize("rule", [RULES[1], RULES[-1]])
+def test_a_scheme_that_shares_a_part_of_its_model_conforms_with_a_rule_that_probes_or_takes_times(rule: str):
+    text = fedper.EXAMPLE.replace("deadline: 1 s", f"deadline: 1 s, selection: {rule}")
     check_scheme("fedper", text, pools=[])
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from emul.base.units import duration_ns
 from emul.primitives.selection.choice import ChoiceRule, PowerOfChoice
 from emul.primitives.selection.contact import FirstContact, FirstContactRule
+from emul.primitives.selection.fedcs import FedCS, FedCSRule
 from emul.primitives.selection.oort import Oort, OortRule
 from emul.primitives.selection.rule import Asks, Common, Heard, SelectionRule, Tells
 from emul.primitives.selection.tifl import Tifl, TiflRule
@@ -26,11 +27,11 @@ __all__ = ["KINDS", "Asks", "Common", "Heard", "SelectionRule", "Tells", "begun"
 
 KINDS: Mapping[str, type[Common]] = types.MappingProxyType({
     "uniform": UniformSelection, "available": Available, "oort": Oort, "tifl": Tifl, "power_of_choice": PowerOfChoice,
-    "contact": FirstContact})
+    "contact": FirstContact, "fedcs": FedCS})
 
 _RULES: Mapping[type[Common], Callable[[Any], SelectionRule]] = types.MappingProxyType({
     UniformSelection: UniformRule, Available: AvailableRule, Oort: OortRule, Tifl: TiflRule, PowerOfChoice: ChoiceRule,
-    FirstContact: FirstContactRule})
+    FirstContact: FirstContactRule, FedCS: FedCSRule})
 
 
 def choose(written: WrittenChoice) -> Common:

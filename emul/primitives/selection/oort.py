@@ -10,7 +10,8 @@ pacer adds `step` to T if the explored have lost utility: sum U(R - 2W : R - W) 
 
 Deviations: U is of the model that a client receives, on all of its samples, and costs a forward pass; unexplored
 clients are drawn uniformly, since the server knows no speed of theirs; who was chosen and did not answer in time has
-D(i) of at least the time that it was waited for, and U(i) = 0 if none is known.
+D(i) of at least the time that it was waited for, and U(i) = 0 if none is known; T is in seconds as in the paper, where
+the public code takes a quantile of the durations; there is no fairness knob.
 """
 
 from __future__ import annotations

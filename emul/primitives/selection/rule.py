@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 
-Tells = Literal["", "utility", "loss", "accuracy"]
+Tells = Literal["", "utility", "loss", "accuracy", "seconds"]
 Asks = Literal["", "loss", "presence"]
 
 
