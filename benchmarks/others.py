@@ -4,9 +4,10 @@
     emul sweep scenarios/published/safa_cnn.yaml --done docs/reproductions/data/others_runs.csv
     python -m benchmarks.others
 
-The last computes the clock that a source used in place of a network, and puts it beside what the source has printed
-(docs/reproductions/data/safa_printed.csv, safa_lag_printed.csv) and beside the runs: safa.csv and safa_lags.csv in
-docs/reproductions/others, cell by cell.
+and so on with the other scenarios of scenarios/published. The last computes the clock or the formula that a source used
+in place of a network, and puts it beside what the source has printed (docs/reproductions/data/safa_printed.csv,
+safa_lag_printed.csv, and `TIMES` here) and beside the runs: safa.csv, safa_accuracy.csv, safa_lags.csv and times.csv in
+docs/reproductions/others.
 """
 
 from __future__ import annotations
@@ -155,6 +156,87 @@ def lags(printed: pd.DataFrame) -> Iterator[dict[str, object]]:
         yield one | found
 
 
+def accuracies(printed: pd.DataFrame, done: Sequence[Mapping[str, str]]) -> Iterator[dict[str, object]]:
+    """Printed and run of each cell of CNN on MNIST. averaged: of the runs with a server's rate of C (1 - p)."""
+    of = {(row["scheme"], json.loads(row["values"])["links[1].outage.p"]): row for row in done
+          if row["file"].endswith("safa_accuracy.yaml")}
+    for one in printed[printed["task"] == "CNN"].to_dict("records"):
+        found = {name: of.get((f"{label}_{round(100 * one['fraction'])}", one["crash"]))
+                 for name, label in (("run", one["scheme"]), ("averaged", "averaged"))}
+        if found["run"] is None:
+            continue
+        values = {name: float(row["best_accuracy"]) for name, row in found.items()
+                  if row is not None and (name == "run" or one["scheme"] == "fedavg")}
+        yield {key: one[key] for key in ("scheme", "crash", "fraction", "best_accuracy")} | {
+            name: round(values[name], 4) if name in values else "" for name in ("run", "averaged")} | {
+            "within_a_point": abs(values["run"] - one["best_accuracy"]) <= 0.01}
+
+
+# --- times of FLGo, NVFlare and a Flower app -------------------------------------------------------------------------
+
+def waited(k: int, of: int, rounds: int) -> float:
+    """Expected units until k of so many have answered, in so many rounds; a response takes U(5, 1000), drawn anew."""
+    return rounds * (5 + 995 * k / (of + 1))
+
+
+def tiers(of: int, rounds: int) -> tuple[float, float]:
+    """Expected units of FedAvg with `of` of 100 clients, whose times are 100 quantiles of U(5, 1000), and of TiFL with
+    tiers of so many, one of which is drawn for each round behind the first, in which all are profiled."""
+    times = 5 + 995 * (np.arange(100) + 0.5) / 100
+    last = np.array([math.comb(k, of - 1) for k in range(100)], float) / math.comb(100, of)
+    return (rounds * float(times @ last),
+            float(times[-1] + (rounds - 1) * times[of - 1::of].mean()))
+
+
+def stale(seed: int, first: int = 0, budget: float = 0.0, rounds: int = 6) -> tuple[float, float]:
+    """FLGo's loop: each round starts 20 idle clients, and ends with the `first` updates or after `budget`; updates of
+    earlier rounds count. (units, mean number of versions that an update has missed)."""
+    rng, now, flying, missed = np.random.default_rng(seed), 0.0, dict[int, tuple[float, int]](), list[int]()
+    for number in range(rounds):
+        idle = [k for k in range(100) if k not in flying]
+        flying |= {int(k): (now + rng.uniform(5, 1000), number) for k in rng.choice(idle, min(20, len(idle)), False)}
+        now = max(now, sorted(flying.values())[first - 1][0]) if first else now + budget
+        missed += [number - begun for at, begun in flying.values() if at <= now]
+        flying = {k: it for k, it in flying.items() if it[0] > now}
+    return now, float(np.mean(missed))
+
+
+KINDS_S = (100.0, 200.0, 400.0)         # means of NVFlare's kinds of devices
+CHANNEL_S = 5.0
+
+MEAN = sum(KINDS_S) / len(KINDS_S) + CHANNEL_S
+HARMONIC = len(KINDS_S) / sum(1 / (kind + CHANNEL_S) for kind in KINDS_S)
+LARGEST = KINDS_S[-1] + 1.5 / math.sqrt(math.pi) * 4 + CHANNEL_S        # their maximum of three normals
+FEDAVG_UNITS, TIFL_UNITS = tiers(20, 20)
+
+# study, case, scenario, label, seconds or units that are printed, those of the source's formula, those of ours
+TIMES = (
+    ("FLGo 4.5", "wait for all of 20", "flgo_drawn.yaml", "wait_for_all", 5545.0, None, waited(20, 20, 6)),
+    ("FLGo 4.5", "budget of 200, stale updates lost", "flgo_drawn.yaml", "budget_200", 1206.0, None, 6 * 200.0),
+    ("FLGo 4.5", "first 10 of 20, stale updates lost", "flgo_drawn.yaml", "first_10", 1113.0, None, waited(10, 20, 6)),
+    ("FLGo 4.5", "buffer of 10, 20 train", "flgo_drawn.yaml", "buffer_10", 1113.0, None,
+     float(np.mean([stale(seed, first=10)[0] for seed in range(200)]))),
+    ("FLGo 4.3", "FedAvg", "flgo_fixed.yaml", "fedavg", None, None, FEDAVG_UNITS),
+    ("FLGo 4.3", "TiFL", "flgo_fixed.yaml", "tifl", None, None, TIFL_UNITS),
+    ("NVFlare", "sync, 10 rounds", "nvflare_edge.yaml", "fedavg", 72 * 60.0, 10 * LARGEST, None),
+    ("NVFlare", "async, 160 versions", "nvflare_async.yaml", "fedbuff", 35 * 60.0, 10 * MEAN, 10 * HARMONIC),
+    *(("Flower", f"{runtime}, M = {m}", "flower_semi.yaml", f"{runtime}_{m}",
+       {18: 64.6, 20: 168.5}[m] if runtime == "simulation" else None, None, None)
+      for runtime in ("simulation", "superlink", "links") for m in (18, 20)))
+
+
+def times(done: Sequence[Mapping[str, str]]) -> Iterator[dict[str, object]]:
+    """Printed, formulas and runs of each of `TIMES`; the runs' mean and their quantiles of 2.5 and 97.5 %."""
+    for study, case, scenario, label, printed, theirs, ours in TIMES:
+        found = [float(row["virtual_s"]) for row in done if row["file"].endswith(scenario) and row["scheme"] == label]
+        low, high = np.quantile(found, [0.025, 0.975]) if found else (math.nan, math.nan)
+        yield {"study": study, "case": case, "printed": printed or "",
+               "their_formula": round(theirs, 1) if theirs else "", "formula": round(ours, 1) if ours else "",
+               "run": round(float(np.mean(found)), 1) if found else "",
+               "run_2.5": round(float(low), 1) if found else "", "run_97.5": round(float(high), 1) if found else "",
+               "printed_within": bool(low <= printed <= high) if printed and found else "", "seeds": len(found)}
+
+
 def main() -> None:
     """Write the tables."""
     printed = pd.read_csv(DATA / "safa_printed.csv", comment="#")
@@ -163,6 +245,16 @@ def main() -> None:
     found = pd.DataFrame(cells(printed, done))
     found.to_csv(OUT / "safa.csv", index=False)
     print(f"{int(found['within'].sum())} of {len(found)} printed lengths of rounds within {SEEDS} seeds of the formula")
+    learnt = pd.DataFrame(accuracies(printed, done))
+    learnt.to_csv(OUT / "safa_accuracy.csv", index=False)
+    print(learnt.to_string())
+    timed = pd.DataFrame(times(done))
+    timed.to_csv(OUT / "times.csv", index=False)
+    print(timed.to_string())
+    for said, how in (("first 10", {"first": 10}), ("budget of 200", {"budget": 200.0})):
+        units, missed = np.array([stale(seed, **how) for seed in range(1000)]).T
+        print(f"{said}, stale updates count: {np.mean(units):.0f} units {np.quantile(units, [0.025, 0.975]).round()}, "
+              f"{np.mean(missed):.2f} versions missed")
     of_lags = pd.DataFrame(lags(pd.read_csv(DATA / "safa_lag_printed.csv")))
     of_lags.to_csv(OUT / "safa_lags.csv", index=False)
     for name in ("update_ratio", "sync_ratio", "version_variance"):

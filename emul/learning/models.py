@@ -132,6 +132,15 @@ def mnist_2nn(input_shape: Shape, classes: int) -> nn.Module:
                          nn.Linear(200, classes))
 
 
+def mnist_lenet(input_shape: Shape, classes: int) -> nn.Module:
+    """Two 5 x 5 convolutions to 20 and 50 channels with ReLU and pooling, 800-500-10: 431,080 parameters. The LeNet of
+    Caffe's and PyTorch's examples."""
+    from torch import nn
+
+    return nn.Sequential(nn.Conv2d(1, 20, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(20, 50, 5), nn.ReLU(),
+                         nn.MaxPool2d(2), nn.Flatten(), nn.Linear(800, 500), nn.ReLU(), nn.Linear(500, classes))
+
+
 def digits_classic(input_shape: Shape, classes: int) -> nn.Module:
     """`mnist_classic` for 8 x 8: two 3 x 3 convolutions to 10 and 20 channels, 80-50-10: 6,480 parameters."""
     from torch import nn
@@ -203,7 +212,7 @@ BUILT_IN = {
     "logistic": ModelBuilder(logistic), "characters_mlp": ModelBuilder(characters_mlp, tokens=True),
     "mnist_printed": ModelBuilder(mnist_printed, _MNIST), "mnist_pooled": ModelBuilder(mnist_pooled, _MNIST),
     "mnist_2nn": ModelBuilder(mnist_2nn, _MNIST), "mnist_classic": ModelBuilder(mnist_classic, _MNIST, 50, 10, 7),
-    "cinic_cnn": ModelBuilder(cinic_cnn, _CIFAR),
+    "mnist_lenet": ModelBuilder(mnist_lenet, _MNIST), "cinic_cnn": ModelBuilder(cinic_cnn, _CIFAR),
     "digits_classic": ModelBuilder(digits_classic, _DIGITS, 50, 9, 6),
     "femnist_classic": ModelBuilder(femnist_classic, _FEMNIST, 50, 10, 7),
     "transformer": ModelBuilder(transformer, tokens=True, options={"blocks": 5, "width": 128, "heads": 4}),

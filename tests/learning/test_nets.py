@@ -10,7 +10,8 @@ from emul.learning.models import ModelError
 @pytest.mark.parametrize(("name", "shape", "count"), [
     ("digits_cnn", (1, 8, 8), 3658), ("digits_mlp", (1, 8, 8), 3760), ("logistic", (1, 8, 8), 650),
     ("mnist_printed", (1, 28, 28), 786_480), ("mnist_pooled", (1, 28, 28), 51_480),
-    ("mnist_classic", (1, 28, 28), 21_840), ("mnist_2nn", (1, 28, 28), 199_210), ("cinic_cnn", (3, 32, 32), 1_193_130),
+    ("mnist_classic", (1, 28, 28), 21_840), ("mnist_2nn", (1, 28, 28), 199_210), ("mnist_lenet", (1, 28, 28), 431_080),
+    ("cinic_cnn", (3, 32, 32), 1_193_130),
     ("digits_residual", (1, 8, 8), 4850), ("mnist_residual", (1, 28, 28), 12_530), ("resnet20", (3, 32, 32), 268_346),
     ("resnet20_bn", (3, 32, 32), 269_722), ("resnet56", (3, 32, 32), 848_954), ("resnet56_bn", (3, 32, 32), 853_018)])
 def test_nets_have_the_published_number_of_parameters(name, shape, count):
@@ -41,9 +42,9 @@ def test_initial_weights_depend_on_the_seed_alone_and_leave_torchs_generator_alo
 @pytest.mark.parametrize(("name", "text"), [
     ("digit_cnn", 'unknown model "digit_cnn"; did you mean "digits_cnn"?'),
     ("perceptron", 'unknown model "perceptron"; known are characters_mlp, cinic_cnn, digits_classic, digits_cnn, '
-                    "digits_mlp, digits_residual, femnist_classic, logistic, mnist_2nn, mnist_classic, mnist_pooled, "
-                    "mnist_printed, mnist_residual, resnet18, resnet20, resnet20_bn, resnet56, resnet56_bn, "
-                   "transformer"),
+                    "digits_mlp, digits_residual, femnist_classic, logistic, mnist_2nn, mnist_classic, mnist_lenet, "
+                    "mnist_pooled, mnist_printed, mnist_residual, resnet18, resnet20, resnet20_bn, resnet56, "
+                    "resnet56_bn, transformer"),
     ("mnist_pooled", "mnist_pooled takes samples of shape (1, 28, 28), the data have (1, 8, 8)")])
 def test_what_cannot_be_built_is_said(name, text):
     with pytest.raises(ModelError, match=f"^{re.escape(text)}$"):

@@ -1,1 +1,1 @@
-"""An app that waits for m of n replies and goes on; node 0 sleeps in its training."""
+"""An app that waits for m of n replies and goes on; some nodes sleep in their training."""

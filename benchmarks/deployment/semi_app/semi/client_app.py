@@ -18,9 +18,9 @@ def started_s() -> float:
 
 @app.train()
 def train(msg: Message, context: Context) -> Message:
-    """Give the model back; node 0 sleeps before."""
+    """Give the model back; the first `sleepers` nodes sleep before."""
     part, start = int(context.node_config["partition-id"]), started_s()
-    if part == 0:
+    if part < int(context.run_config["sleepers"]):
         time.sleep(float(context.run_config["slow"]))
     metrics = MetricRecord({"part": part, "round": int(msg.content["config"]["round"]), "start": start})
     return Message(RecordDict({"arrays": msg.content["arrays"], "metrics": metrics}), reply_to=msg)

@@ -13,14 +13,15 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Rounds of training and evaluation; `out`: a file for their seconds and for who has answered, how stale."""
+    """Rounds of training and evaluation; `out`: none, or a file for their seconds and who has answered, how stale."""
     c = context.run_config
     while len(list(grid.get_node_ids())) < int(c["n"]):
         time.sleep(1)
     arrays = ArrayRecord({"w": Array(np.zeros(int(c["size"]), np.float32))})
     log: list[dict[str, object]] = []
     busy: dict[str, int] = {}
-    Path(f"{c['out']}.begun").write_text("")
+    if c["out"]:
+        Path(f"{c['out']}.begun").write_text("")
     for number in range(1, int(c["rounds"]) + 1):
         begun, nodes = time.monotonic(), sorted(grid.get_node_ids())
         content = RecordDict({"arrays": arrays, "config": ConfigRecord({"round": number})})
@@ -40,4 +41,5 @@ def main(grid: Grid, context: Context) -> None:
         grid.send_and_receive([Message(RecordDict({"arrays": arrays}), node, MessageType.EVALUATE,
                                        group_id=str(number)) for node in nodes])
         log.append({"seconds": time.monotonic() - begun, "got": sorted(got), "start": starts})
-    Path(str(c["out"])).write_text(json.dumps(log))
+    if c["out"]:
+        Path(str(c["out"])).write_text(json.dumps(log))
