@@ -53,7 +53,7 @@ class Workers:
 
     # A pool takes one run after the other, so a scenario of many schemes starts processes once; it forgets all of the
     # run before (`test_a_pool_outlives_runs_and_keeps_nothing_of_them`). Heartbeats come from an I/O thread, so a long
-    # training is no hang (`test_long_computing_is_no_death`).
+    # training is no hang (`test_a_worker_is_heard_of_while_it_computes`).
 
     def __init__(self, n: int, timeout_s: float = 30.0, launcher: Launcher | None = None):
         if n < 1:

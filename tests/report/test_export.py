@@ -16,6 +16,7 @@ import pytest
 
 from emul import cli, engine, load_run
 from emul.record.load import RunTables
+from emul.record.progress import StepProgress
 from emul.report import export
 from emul.scenario import loads
 
@@ -344,10 +345,15 @@ def test_the_command_says_what_it_does_if_that_takes_long(run: Path, tmp_path: P
     monkeypatch.setattr(export, "_TOLD", 5)
     tables = load_run(run)
 
+    begun: list[StepProgress] = []
+    enter = StepProgress.__enter__
+
     def slow(directory: Path) -> RunTables:
-        time.sleep(0.3)
+        while begun[-1]._said != begun[-1]._text:   # until the thread that watches has said this step
+            time.sleep(0.01)
         return tables
 
+    monkeypatch.setattr(StepProgress, "__enter__", lambda steps: begun.append(steps) or enter(steps))
     monkeypatch.setattr(export, "load_run", slow)
     file = tmp_path / "t.json"
     assert command(monkeypatch, str(run), "--perfetto", str(file), "--tensorboard", str(tmp_path / "tb")) == 0
@@ -356,6 +362,7 @@ def test_the_command_says_what_it_does_if_that_takes_long(run: Path, tmp_path: P
     assert f"writing event files below {tmp_path / 'tb'}" in said.err.splitlines()
     assert "events written" not in said.out
     told: list[str] = []
+    monkeypatch.setattr(export, "load_run", load_run)
     count = export.perfetto(run, file, told.append)
     assert told == [f"reading {run}", *(f"{n:,} events written to {file}" for n in range(5, count + 1, 5))]
 

@@ -115,11 +115,11 @@ class Commented(Base):
     bare: int = 0
 
 
-def test_a_comment_describes_the_field_that_it_stands_above_or_behind() -> None:
+def test_a_comment_describes_the_field_that_it_stands_above_or_behind(made: dict[str, Any]) -> None:
     said = {key: one.get("description") for key, one in parameters(Commented).items()}
     assert said == {"bits": "of the class itself", "first": "behind, and going on", "second": "above, on two lines",
                     "third": "above and behind", "bare": None}
-    described = cases(schema())
+    described = cases(made)
     assert described["ccesa"]["eta"]["description"] == "tight: a round is lost with at most 2^-eta"
     assert described["ccesa"]["small_neighbourhood"]["description"].startswith("prune: a client with too few")
     assert described["secagg"]["threshold"]["description"].startswith("t, shares that give a secret")

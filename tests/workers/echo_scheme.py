@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -31,8 +33,9 @@ class Passed(Message):
 @dataclass(frozen=True)
 class Params:
     length: int = 8                 # numbers in a payload
-    fault: str = ""                 # raise, hang, hold, sleep: in a client; setup: workers cannot begin
+    fault: str = ""                 # raise, hang, hold, block: in a client; setup: workers cannot begin
     busy_s: float = 0.0             # real time of a client's computation
+    folder: str = ""                # a computation makes the file `begun` there and waits for the file `enough`
     pair: tuple[int, ...] = (1, 2)  # reported by the server, as it is
     blob_bytes: int = 0             # of text that the server sends besides
 
@@ -43,6 +46,10 @@ class Params:
 
 def work(p: Params, data: Vector) -> float:
     time.sleep(p.busy_s)
+    if p.folder:
+        Path(p.folder, "begun").touch()
+        while not Path(p.folder, "enough").exists():
+            time.sleep(0.01)
     if p.fault == "hang in work":
         spin()
     return float(data.sum())
@@ -55,6 +62,9 @@ def spin() -> None:
 
 def hold() -> None:
     sum(range(2 * 10**8))           # seconds of C code that lets no other thread run
+
+
+blocked = threading.Lock()          # a test holds it until a client has waited for it long enough
 
 
 async def server(node: Node, p: Params) -> None:
@@ -79,8 +89,8 @@ async def client(node: Node, p: Params) -> None:
             if p.fault == "hang" and round_ == 2 and node.index == 1:
                 with contextlib.suppress(Exception):
                     spin()
-            if p.fault == "sleep" and round_ == 2 and node.index == 1:
-                time.sleep(3)
+            if p.fault == "block" and round_ == 2 and node.index == 1:
+                blocked.acquire(timeout=100)
             if p.fault == "hold" and round_ == 2 and node.index == 1:
                 hold()
             total = await node.compute("sum", work, p, payload.data)

@@ -92,7 +92,7 @@ def test_a_pool_outlives_runs_and_keeps_nothing_of_them(pools: list[Workers], tm
 
 
 def test_payloads_of_several_megabytes_cross_between_workers(pools: list[Workers]) -> None:
-    scenario = echo(length=2_000_000)                       # 8 MB each, 15 of them a round
+    scenario = echo("stop.rounds=2", length=2_000_000)      # 8 MB each, 15 of them a round
     with Twin() as twin:
         expected = digests(scenario, twin, PLUGINS)
     assert digests(scenario, pools[2], PLUGINS) == expected
@@ -205,13 +205,12 @@ def test_an_interrupt_while_a_run_ends_leaves_the_pool_usable(pools: list[Worker
 # --- failures that it does not ----------------------------------------------------------------------------------------
 
 @pytest.mark.machine
-def test_a_killed_worker_is_noticed_within_two_seconds_and_named() -> None:
-    with Workers(2) as pool:
+def test_a_killed_worker_is_noticed_without_waiting_for_its_heartbeat_and_named() -> None:
+    with Workers(2, timeout_s=3600) as pool:
         victim = pool._processes[1].pid
-        killed = later(0.7, lambda: os.kill(victim, signal.SIGKILL))
+        later(0.7, lambda: os.kill(victim, signal.SIGKILL))
         with pytest.raises(WorkerDied) as error:
             digests(echo(busy="0.3 s"), pool, PLUGINS)
-        assert time.monotonic() - killed[0] < 2
         assert str(error.value) == f"worker 1 (process {victim}) ended with exit code -9"
         with pytest.raises(WorkerDied, match=r"^this pool has lost a worker; make a new one$"):
             digests(echo(), pool, PLUGINS)
@@ -231,11 +230,20 @@ def test_a_stopped_worker_is_noticed_by_its_missing_heartbeat() -> None:
     assert not alive(victim)
 
 
-def test_long_computing_is_no_death() -> None:
-    with Workers(1, timeout_s=1.5) as pool, Twin() as twin:
-        scenario = echo("topology.clients=2", "stop.rounds=1", busy="2.5 s")
-        assert digests(scenario, pool, PLUGINS)[0] != ""
-        assert twin.workers == 1
+def test_a_worker_is_heard_of_while_it_computes(tmp_path: Path) -> None:
+    """A computation ends once its worker has been heard of four times since it began."""
+    with Workers(1) as pool:
+        poll, heard = pool._poll, set[float]()
+
+        def noting() -> None:
+            poll()
+            if (tmp_path / "begun").exists():
+                heard.add(pool._last_beat[0])
+            if len(heard) == 5:                     # the first may have come before
+                (tmp_path / "enough").touch()
+        pool._poll = noting                         # type: ignore[method-assign]
+        digests(echo("topology.clients=2", "stop.rounds=1", folder=tmp_path), pool, PLUGINS)
+        assert len(heard) >= 5
 
 
 @pytest.mark.parametrize("workers", [2, 0])
@@ -267,24 +275,39 @@ def test_a_role_that_never_comes_to_a_wait_is_ended_and_named(tmp_path: Path, fa
 
 def test_patience_is_not_tried_by_many_short_steps_and_computations() -> None:
     with Workers(2) as pool, Twin() as twin:
-        patient, expected = echo("workers={patience: 1 s}", busy="0.3 s"), digests(echo(), twin, PLUGINS)
+        patient = echo("workers={patience: 1 s}", "stop.rounds=2", busy="0.3 s")
+        expected = digests(echo("stop.rounds=2"), twin, PLUGINS)
         assert [digests(patient, one, PLUGINS) for one in (pool, twin)] == [expected] * 2
         assert "workers.patience" not in {thread.name for thread in threading.enumerate()}
 
 
-@pytest.mark.parametrize(("fault", "workers"), [("hold", 1), ("hold", 0), ("sleep", 0)])
-def test_a_call_that_lets_no_other_thread_run_is_noticed_once_it_ends(
-        tmp_path: Path, caplog: pytest.LogCaptureFixture, fault: str, workers: int) -> None:
-    scenario = loads(ECHO % f", length: 3658, fault: {fault}", sets=["workers={patience: 1 s}"], plugins=PLUGINS)
+@pytest.mark.parametrize("workers", [1, 0])
+def test_a_call_that_lets_no_other_thread_run_is_noticed_once_it_ends(tmp_path: Path, workers: int) -> None:
+    scenario = loads(ECHO % ", length: 3658, fault: hold", sets=["workers={patience: 1 s}"], plugins=PLUGINS)
     (result,) = engine.run(scenario, workers=workers, out=tmp_path, plugins=PLUGINS)
+    assert result.error is not None     # the role may have gone on a little until another thread can see it
+    assert re.match(r"RoleHangs: a call let no other thread run for \d+\.\d s, more than 1 s of real time "
+                    r"\(workers\.patience\); it has come to \S+\.py, line \d+, in ", result.error)
+
+
+def test_a_call_that_does_not_end_is_said_and_ends_the_run_once_it_does(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python raises nothing in a call of C code: here it goes on until the line about it has been logged."""
+    blocked, warnings = threading.Lock(), []
+    blocked.acquire()
+    monkeypatch.setattr(echo_scheme, "blocked", blocked)
+
+    def warning(text: str, *given: object) -> None:
+        warnings.append(text % given)
+        blocked.release()
+    monkeypatch.setattr(patience._log, "warning", warning)
+    scenario = loads(ECHO % ", length: 3658, fault: block", sets=["workers={patience: 1 s}"], plugins=PLUGINS)
+    (result,) = engine.run(scenario, workers=0, out=tmp_path, plugins=PLUGINS)
     assert result.error is not None
-    if fault == "hold":             # the role may have gone on a little until another thread can see it
-        assert re.match(r"RoleHangs: a call let no other thread run for \d+\.\d s, more than 1 s of real time "
-                        r"\(workers\.patience\); it has come to \S+\.py, line \d+, in ", result.error)
-    else:
-        assert re.match(r"RoleHangs: client\d \(client\) did not come to a wait within 1 s of real time "
-                        r"\(workers\.patience\) in round 2: echo_scheme\.py, line \d+, in client", result.error)
-        assert "the run ends as soon as this call does" in caplog.text
+    assert re.match(r"RoleHangs: client\d \(client\) did not come to a wait within 1 s of real time "
+                    r"\(workers\.patience\) in round 2: echo_scheme\.py, line \d+, in client", result.error)
+    assert len(warnings) == 1
+    assert "the run ends as soon as this call does" in warnings[0]
 
 
 def test_an_exception_that_a_watchdog_sends_twice_does_not_leave_the_code_that_closes_it(
