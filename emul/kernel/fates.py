@@ -86,11 +86,12 @@ def settle(nodes: Sequence[KNode], network: Network, node: KNode, patience: Pati
     return not patience.open
 
 
-def still_there(source: KNode, round_: int) -> bool:
-    """True if nothing that `source` has done can have settled a fate of a round; 0: outside rounds. Nearly always."""
+def still_there(source: KNode, node: KNode, round_: int) -> bool:
+    """True if nothing that `source` has done can have settled a fate of a round for `node`; 0: outside rounds. Nearly
+    always."""
     return (source.finished_at is None and not source.downs and not source.abstained
             and (not round_ or (source.left < round_ and not source.skipped and not source.spans
-                                and (source.round >= round_ or not source.leaders))))
+                                and (source.round >= round_ or not source.leaders or node.id in source.leaders))))
 
 
 def departure_known_at(nodes: Sequence[KNode], network: Network, node: KNode, patience: Patience, source_id: int,

@@ -43,6 +43,7 @@ from emul.kernel.calendar import (
     LAND,
     LOCAL,
     LOOK,
+    NETWORK,
     OFFER,
     RETURN,
     SENT,
@@ -53,7 +54,7 @@ from emul.kernel.deadlock import deadlock_report, end_of_time_report
 from emul.kernel.fates import departure_known_at, round_is_over, settle
 from emul.kernel.faults import come_back, fail, plan_faults, return_, run_out
 from emul.kernel.messages import arrive, enter_next, leave_link, offer_to, send, send_each, start_flow
-from emul.kernel.parts import Copy, Imitator, KNode, Patience, Pipe
+from emul.kernel.parts import Copy, KNode, Patience, Pipe
 from emul.kernel.rounds import finish, leave_round, next_round, plan_stop, report, stop_now, try_next_round
 from emul.kernel.sending import await_sent, look_at_transmission
 from emul.kernel.state import UNWRITTEN, Kernel
@@ -114,7 +115,8 @@ def _begin(kernel: Kernel) -> None:
     """
     # With 60,000 registered clients, 30 of whom take part, and two workers, a run takes 1.74 and 1.80 s of CPU of all
     # processes so, and 2.24 and 1.99 if workers answer for each; a worker needs nothing of it until it enters a round.
-    # The answer counts in its turn: else a fault at time 0 comes before the first round or after it, by the workers.
+    # The answer counts in its turn where a fault at time 0 would else come before the first round or after it, by the
+    # workers; without faults it counts at once.
     begun: Counter[tuple[str, int]] = Counter()
     of_all: dict[str, Reply] = {}               # role -> the answer of its first node
     for node in kernel.nodes:
@@ -126,6 +128,10 @@ def _begin(kernel: Kernel) -> None:
         number = begun[role, node.worker] = begun[role, node.worker] + 1
         asked = kernel.alike.get(role)
         if asked is not None and number & (number - 1):
+            if kernel.steady and asked.of is not None:      # of its leaders nothing has come yet
+                kernel.activations += 1
+                next_round(kernel, node, asked)
+                continue
             kernel.ahead[node.id] = of_all[role]
         kernel.open_activation(node, 0, Start(node.id, 0, 0))
         if role not in kernel.alike:
@@ -400,71 +406,75 @@ def _apply_next(kernel: Kernel) -> None:
     if reply.error:
         raise RoleFailed(f"{node.name} ({node.role}) failed at {time / 1e9:.9g} s in round {node.round}:\n"
                          f"{reply.error}")
+    if kernel.taking is not None:
+        _take_now(kernel)
+
+
+def _take_now(kernel: Kernel) -> None:
+    """Take what the answer that was just applied has its node do at this very instant."""
+    assert kernel.taking is not None
+    node, tag, what = kernel.taking
+    kernel.taking, kernel.now = None, node.time
+    if _take_entry(kernel, node.time, (NETWORK, node.id, 0, tag, what, node)) is not None:
+        _look(kernel, node.time, node)
 
 
 def _imitate_next(kernel: Kernel) -> bool:
     """Apply what precedents say to the imitators that are the oldest open activations, until a step can be taken.
     False: the oldest is none."""
     opened, imitators, horizon, unwritten = kernel.open, kernel.imitators, kernel.horizon, kernel.unwritten
+    calendar, log = kernel.calendar, kernel.log
     applied = False
     while opened and not (applied and len(unwritten) >= kernel.full):
         node, time = opened[0]
         imitator = imitators.get(node.id)
-        following = kernel.calendar.next_time
+        following = calendar.next_time
         if imitator is None or (applied and following is not None and following <= kernel.limit and (
                 not horizon or following < horizon[0][1])):
             break
         opened.popleft()
         applied = True
-        if time > kernel.limit:                 # the run ended before this
-            node.open_index = 0
-            continue
         if horizon and horizon[0][0] == node.open_index:
             horizon.popleft()
         node.open_index = 0
+        if time > kernel.limit:                 # the run ended before this
+            continue
         if node.parked:
             _unpark(kernel, node)
-        _imitate(kernel, node, imitator)
+            following = calendar.next_time
+        imitator.applied += 1
+        replies = imitator.precedent.replies
+        actions = replies[imitator.applied].actions
+        # The two entries of the calendar that it would make, for a message that lies there and a computation of no
+        # time, would be taken at once if nothing else is to happen at that time. So they are not made.
+        if (len(actions) == 1 and imitator.applied + 1 < len(replies) and (following is None or following > time)
+                and (not horizon or time < horizon[0][1])):
+            only = actions[0]
+            if type(only) is Wait:
+                kernel.now, node.inbox, node.unread = time, [], None
+                log((rows.RESUME, time, node.id, int(WaitEnd.COMPLETE), 1))
+                node.epoch += 2
+                kernel.open_activation(node, time)
+                continue
+            if type(only) is Compute and not (only.cost or only.lane or (node.in_round and round_is_over(node))):
+                kernel.now = time
+                log((rows.COMPUTE, time, node.id, only.label, 0, only.work, node.round))
+                if only.declared:
+                    log((rows.STATED, time, node.id))
+                log((rows.COMPUTED, time, node.id))
+                node.epoch += 1
+                kernel.open_activation(node, time)
+                continue
+        for action in actions:
+            if type(action) is Send:
+                send(kernel, node, action, imitator.precedent.example)
+            else:
+                _ACT[type(action)](kernel, node, action)
+        if type(action) is NextRound:
+            precedents.ended(kernel, node, imitator)
+        if kernel.taking is not None:
+            _take_now(kernel)
     return applied
-
-
-def _imitate(kernel: Kernel, node: KNode, imitator: Imitator) -> None:
-    """Apply the actions of a precedent to a node that imitates it."""
-    imitator.applied += 1
-    replies, time = imitator.precedent.replies, node.time
-    actions = replies[imitator.applied].actions
-    # The two entries of the calendar that an imitator would make, for a message that lies there and a computation of no
-    # time, would be taken at once if nothing else is to happen at that time. So they are not made.
-    if len(actions) == 1 and imitator.applied + 1 < len(replies) and _is_next(kernel, time):
-        only = actions[0]
-        if type(only) is Wait:
-            kernel.now, node.inbox, node.unread = time, [], None
-            kernel.log((rows.RESUME, time, node.id, int(WaitEnd.COMPLETE), 1))
-            node.epoch += 2
-            kernel.open_activation(node, time)
-            return
-        if type(only) is Compute and not (only.cost or only.lane or (node.in_round and round_is_over(node))):
-            kernel.now = time
-            kernel.log((rows.COMPUTE, time, node.id, only.label, 0, only.work, node.round))
-            if only.declared:
-                kernel.log((rows.STATED, time, node.id))
-            kernel.log((rows.COMPUTED, time, node.id))
-            node.epoch += 1
-            kernel.open_activation(node, time)
-            return
-    for action in actions:
-        if type(action) is Send:
-            send(kernel, node, action, imitator.precedent.example)
-        else:
-            _ACT[type(action)](kernel, node, action)
-    if type(action) is NextRound:
-        precedents.ended(kernel, node, imitator)
-
-
-def _is_next(kernel: Kernel, time: int) -> bool:
-    """True if an entry made for `time` now would be taken at once, and alone."""
-    following, horizon = kernel.calendar.next_time, kernel.horizon
-    return (following is None or following > time) and (not horizon or time < horizon[0][1]) and time <= kernel.limit
 
 
 def _must_be_alike(kernel: Kernel, node: KNode, reply: Reply) -> None:
@@ -478,6 +488,7 @@ def _must_be_alike(kernel: Kernel, node: KNode, reply: Reply) -> None:
 def _compute(kernel: Kernel, node: KNode, action: Compute) -> None:
     strand = node if not action.activity else node.activities[action.activity]
     strand.epoch += 1
+    node.reads = 0
     strand.patience = None                      # it was parked until its lane became free
     kernel.log((rows.COMPUTE, node.time, node.id, action.label, action.cost, action.work, node.round))
     if action.declared:
@@ -489,13 +500,16 @@ def _compute(kernel: Kernel, node: KNode, action: Compute) -> None:
         node.group = kernel.groups.setdefault((fusing.lanes[node.id], node.role, action.label), {})
         node.group[node.id] = node.time + action.cost
     if node.in_round and round_is_over(node) and strand is node:
-        kernel.later(node, node.time, LOOK, node)   # the next await after the round is over raises: cut at once
+        kernel.take_now(node, LOOK, node)           # the next await after the round is over raises: cut at once
         node.patience = Patience(Wait([], [], 1, PARKED, action.where), node.time)
         return
     strand.computing = True
     if node.charge is not None:
         computes(kernel, node, node.time)
-    kernel.later(node, node.time + action.cost, COMPUTED, (strand, strand.epoch))
+    if action.cost:
+        kernel.later(node, node.time + action.cost, COMPUTED, (strand, strand.epoch))
+    else:
+        kernel.take_now(node, COMPUTED, (strand, strand.epoch))
 
 
 def _fuse_open(kernel: Kernel, node: KNode) -> None:

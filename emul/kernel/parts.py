@@ -426,8 +426,8 @@ class KNode:
                  "departures", "downs", "dropped", "entered_here", "epoch", "finished", "finished_at", "followed_at",
                  "following", "group", "id", "in_round", "inbox", "leaders", "left", "local_seq", "losses",
                  "name", "next", "oldest", "open_index", "out_latency", "parked", "patience", "quorum", "reached",
-                 "refusable", "role", "round", "sent", "skipped", "spans", "time", "uncharged", "uncharged_most",
-                 "unread", "vertex", "watchers", "ways", "worker")
+                 "reads", "refusable", "role", "round", "sent", "skipped", "spans", "time", "uncharged",
+                 "uncharged_most", "unread", "vertex", "watchers", "ways", "worker")
 
     def __init__(self, id: int, name: str, role: str, vertex: int, worker: int, out_latency: int):
         self.id, self.name, self.role, self.vertex, self.worker = id, name, role, vertex, worker
@@ -460,6 +460,7 @@ class KNode:
         self.quorum = 1
         self.reached: dict[int, int] = _NOTHING     # leader or mate -> newest round a message of theirs has shown
         self.refusable: Patience | None = None  # its last wait, if what that brought may be refused
+        self.reads = 0                          # messages that it has read one after the other, and done nothing else
         self.inbox: list[Copy] = _EMPTY         # delivered, unread
         self.oldest = 0                         # a lower bound of the rounds of what lies there and belongs to one
         self.unread: dict[int, int] | None = None   # source -> how many in the inbox; None: to be counted

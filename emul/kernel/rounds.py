@@ -43,7 +43,7 @@ def next_round(kernel: Kernel, node: KNode, action: NextRound) -> None:
         if (newest_reached(node, leaders, action.quorum) <= node.round
                 and all_ended_known_at(kernel.nodes, kernel.network, node, leaders) is None):
             return                              # it waits for something that will have it looked at
-    kernel.later(node, node.time, LOOK, node)
+    kernel.take_now(node, LOOK, node)
 
 
 def try_next_round(kernel: Kernel, time: int, node: KNode) -> None:

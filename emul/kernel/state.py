@@ -93,6 +93,7 @@ class Kernel:
         self.learning: dict[int, Precedent] = {}
         self.unlike: set[int] = set()
         self.shared: dict[tuple[int, int], Payload] = {}
+        self.taking: tuple[KNode, int, object] | None = None        # what comes next: node, tag, what, as of an entry
         self.flows: Pipe | None = None              # of the network's Fluid, once it is used
         self.pulled = 0                             # faults taken from streams since a round was entered
         self.begun: list[tuple[int, int, int]] = []     # if nodes join: (round, when, by which decider entered first)
@@ -100,7 +101,6 @@ class Kernel:
         self.followers: dict[int, set[int]] = {}    # leader -> nodes that follow it, or once did
         self.watched: set[int] = set()              # nodes with watchers: few, where there are many followers
         self.asked: dict[tuple[object, ...], tuple[NextRound, tuple[int, ...]]] = {}   # of followers: one for all alike
-        self.opened = 0
         # role whose nodes may all begin alike -> how they ask for a round; None: the first has done something else
         self.alike: dict[str, NextRound | None] = {}
         self.reports: dict[int, list[int]] = {}     # decider -> rounds with reported parameters, for a stop on accuracy
@@ -124,9 +124,7 @@ class Kernel:
         is applied. event: for the node's worker; None: the answer is known."""
         if node.group is not None and event is not None and type(event) is not Computed:
             self.fuse(node)                         # it goes on otherwise: what it computed is needed now
-        self.opened += 1
-        self.activations += 1
-        node.open_index = self.opened
+        number = node.open_index = self.activations = self.activations + 1
         if node.time != now or node.entered_here != self.entered:
             node.time, node.entered_here, node.activations_here = now, self.entered, 0
         node.activations_here += 1
@@ -140,7 +138,7 @@ class Kernel:
         horizon = self.horizon
         while horizon and horizon[-1][1] >= bound:
             horizon.pop()
-        horizon.append((self.opened, bound))
+        horizon.append((number, bound))
         if event is not None and node.id not in self.ahead and node.id not in self.imitators:
             self.port.post(node.worker, event)
 
@@ -160,6 +158,16 @@ class Kernel:
         """An entry of the node's own, with its next sequence number."""
         node.local_seq += 1
         self.calendar.add(time, (kind, node.id, node.local_seq, tag, what, node))
+
+    def take_now(self, node: KNode, tag: int, what: object) -> None:
+        """An entry of the node's own at this instant, the last that its answer makes. It is no entry of the calendar if
+        it would be taken off again at once, because nothing else is to happen by then (`loop._take_now`)."""
+        following, horizon = self.calendar.next_time, self.horizon
+        if (node.activities or self.taking is not None or (following is not None and following <= node.time)
+                or (horizon and horizon[0][1] <= node.time)):
+            self.later(node, node.time, tag, what)
+        else:
+            self.taking = node, tag, what
 
     def latency(self, source: KNode, target: KNode) -> int:
         """The least latency between two nodes, ns."""

@@ -46,18 +46,8 @@ class Start(Struct, array_like=True, tag=0, gc=False):
     round: int
 
 
-class Ready(Struct, array_like=True, tag=1, gc=False):
-    """The wait is over. `messages` in the order (arrival, source, sequence number)."""
-
-    node: int
-    now: int
-    messages: list[Ref]
-    outcome: int
-    activity: int = 0               # whose wait: number of an activity; 0: of the role itself
-
-
 class Unread(Struct, array_like=True, gc=False):
-    """The one message that lies unread in the inbox of a node that enters its round."""
+    """A message that lies unread in the inbox of a node, and nothing before it."""
 
     kind: str
     ref: Ref
@@ -66,7 +56,23 @@ class Unread(Struct, array_like=True, gc=False):
     def answers(self, wait: Wait) -> bool:
         """True if it is all that the wait asks for."""
         return (wait.need == 1 and (not wait.kinds or self.kind in wait.kinds)
-                and (wait.sources is None or self.ref.source in wait.sources))
+                and (wait.sources is None or (
+                    self.ref.source if self.ref.sender < 0 else self.ref.sender) in wait.sources))
+
+
+class Ready(Struct, array_like=True, tag=1, gc=False):
+    """The wait is over. `messages` in the order (arrival, source, sequence number).
+
+    unread: the messages that lie behind these, for a role that reads one after the other: while it does nothing but
+    wait for the next of them, it gets it at once, and what it does then is `Reply.then`.
+    """
+
+    node: int
+    now: int
+    messages: list[Ref]
+    outcome: int
+    activity: int = 0               # whose wait: number of an activity; 0: of the role itself
+    unread: list[Unread] = []
 
 
 class Entered(Struct, array_like=True, tag=2, gc=False):
@@ -273,7 +279,7 @@ class Reply(Struct, array_like=True, gc=False):
     actions: list[Action]
     uncharged: int = 0              # CPU ns of role code outside `compute`
     error: str = ""                 # traceback of an exception that is no outcome of the protocol
-    then: Reply | None = None       # to the `Ready` that comes next, for a wait that `Entered.unread` has ended
+    then: Reply | None = None       # to the event that comes next, for a wait that `unread` has ended
     alike: bool = False             # to `Start`: all nodes of the role would do this, and this role has been ended
     traceless: bool = False         # the role has been ended where it asked for a round, and has left nothing behind
 

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from emul.base.errors import Problem
 from emul.base.plain import PlainDict, PlainMapping
 from emul.base.streams import generator
@@ -130,16 +132,12 @@ def _numbered(role_at: Mapping[int, str], network: Network) -> Placed:
 def _runs(holding: Sequence[int], vertices: Sequence[int]) -> list[list[int]]:
     """Of the nodes on `vertices` those that hold data, as [first node, its shard, how many]."""
     shard_of = {vertex: shard for shard, vertex in enumerate(holding)}
-    runs: list[list[int]] = []
-    for node, vertex in enumerate(vertices):
-        shard = shard_of.get(vertex)
-        if shard is None:
-            continue
-        if runs and node == runs[-1][0] + runs[-1][2] and shard == runs[-1][1] + runs[-1][2]:
-            runs[-1][2] += 1
-        else:
-            runs.append([node, shard, 1])
-    return runs
+    shards = np.array([shard_of.get(vertex, -1) for vertex in vertices], int)
+    nodes = np.flatnonzero(shards >= 0)
+    held = shards[nodes]
+    first = np.flatnonzero((np.diff(nodes, prepend=-2) != 1) | (np.diff(held, prepend=-2) != 1))
+    found: list[list[int]] = np.stack([nodes[first], held[first], np.diff(first, append=len(nodes))], 1).tolist()
+    return found
 
 
 def node_speeds(rules: Sequence[NodeSpeed], seed: int, placed: Placed, network: Network,

@@ -444,7 +444,20 @@ class Core:
                 reply.then = self._answer(Ready(event.node, event.now, [event.unread.ref], WaitEnd.COMPLETE))
                 if event.unread.last and self._at_once:
                     self._go_on(event, reply.then)
+        elif type(event) is Ready and event.unread:
+            self._read_on(event, reply)
         self.replies.append(reply)
+
+    def _read_on(self, event: Ready, reply: Reply) -> None:
+        """Give the role the messages that lie behind the one that it has got, as long as it waits for nothing else."""
+        unread = list(event.unread)
+        while not reply.error and reply.actions and type(reply.actions[-1]) is Wait:
+            wait = reply.actions[-1]
+            place = next((place for place, one in enumerate(unread) if one.answers(wait)), None)
+            if place is None or self._running[event.node].desk.activities is not None:
+                return
+            reply.then = self._answer(Ready(event.node, event.now, [unread.pop(place).ref], WaitEnd.COMPLETE))
+            reply = reply.then
 
     def _go_on(self, event: Entered, reply: Reply) -> None:
         """Let the role go on after computations that take no virtual time: nothing can end its round before. The kernel

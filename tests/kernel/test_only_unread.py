@@ -11,8 +11,8 @@ import pytest
 from msgspec import structs
 
 from emul.base import rows as R
-from emul.base.errors import ProtocolViolation
-from emul.kernel import rounds
+from emul.base.errors import ProtocolViolation, TimedOut
+from emul.kernel import rounds, waits
 from emul.network import LinkRule
 from emul.roles import Message, Node
 from emul.roles.events import Computed, Drop, Entered, Event, Ready, Ref, Unread, Wait
@@ -164,6 +164,70 @@ def test_nobody_goes_on_at_once_where_a_fault_could_come_between() -> None:
     _, pool = ran(2, faults=[Crash(at_ns=10 * MS, node="client2", for_ns=25 * MS)])
     assert not any(event.unread for event in pool.of(Entered))
     assert readies_of_clients(pool) > 0
+
+
+# ---- one that reads message after message ----
+
+HINTS = 5                               # of each client, at one instant
+
+
+async def hinting(node: Node, p: Any) -> None:
+    async for round_ in node.rounds(of=node.server):
+        with round_:
+            await node.recv(Task, node.server)
+            node.send(node.server, Done(node.id))
+            for number in range(HINTS):
+                node.send(node.server, Hint(number))
+
+
+def reader(kinds: tuple[type[Any], ...] = (Hint,), *, refuses: int = -1, computes: int = 0, count: int = 0) -> Any:
+    """A server that reads `count` messages of these types, computes after so many, and refuses hints of a number."""
+    async def read(node: Node, p: Any) -> None:
+        def accept(message: Any) -> None:
+            if isinstance(message, Hint) and message.number == refuses:
+                raise ProtocolViolation("no")
+
+        async for round_ in node.rounds():
+            with round_:
+                node.broadcast(node.clients, Task(bytes(2000)))
+                seen = []
+                try:
+                    for number in range(count or CLIENTS * HINTS):
+                        message = await node.recv_any(*kinds, timeout_s=0.1, accept=accept)
+                        seen.append((message.sender, getattr(message, "number", -1)))
+                        if computes and not (number + 1) % computes:
+                            await node.compute("count", len, seen)
+                except TimedOut:
+                    seen.append((0, 0))
+                node.report(seen=str(seen))
+    return read
+
+
+def asked_each_time(monkeypatch: pytest.MonkeyPatch, **how: Any) -> tuple[Ran, Posted]:
+    """The same run, where nobody is told what lies behind the message that it gets."""
+    with monkeypatch.context() as patch:
+        patch.setattr(waits, "_unread_behind", lambda kernel, node: [])
+        return ran(2, client=hinting, **how)
+
+
+@pytest.mark.parametrize("server", [
+    reader(), reader((Hint, Done)), reader(refuses=2), reader(computes=3), reader((Hint, Done), refuses=1, computes=4),
+    reader((Done,), count=CLIENTS), reader(count=7), reader((), count=9)])
+def test_one_that_reads_message_after_message_is_asked_less_often_and_nothing_else_changes(
+        server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, slow = asked_each_time(monkeypatch, server=server)
+    for workers in (1, 3):
+        world, pool = ran(workers, client=hinting, server=server)
+        assert world.digest == before.digest
+        assert world.kernel.activations == before.kernel.activations
+        assert len(pool.of(Ready)) < len(slow.of(Ready))
+        assert not any(len(core._payloads) for core in pool._cores)
+        assert not any(pool._outboxes)
+
+
+def test_one_that_reads_is_asked_each_time_where_a_fault_could_come_between() -> None:
+    _, pool = ran(2, client=hinting, server=reader(), faults=[Crash(at_ns=10 * MS, node="client2", for_ns=25 * MS)])
+    assert not any(event.unread for event in pool.of(Ready))
 
 
 async def computing_twice(node: Node, p: Any) -> None:
