@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks import document, mp_dp, others, ppfpl, reproductions, secure_costs
 from benchmarks.document import read, replaced
-from benchmarks.others import SETUPS, Setup, clock
+from benchmarks.others import SETUPS, Setup, clock, stale, tiers, waited
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "reproductions"
@@ -279,3 +279,18 @@ def test_the_clock_of_safa_takes_the_fastest_that_it_did_not_take_before(monkeyp
     travel = 2 * 10 / 0.175
     assert found.round_s - found.t_dist_s == pytest.approx(travel + (1 / 4 + 1 / 2) / 2)
     assert (found.sync_ratio, found.update_ratio, found.version_variance) == (1, 0.25, 0)
+
+
+def test_the_loop_of_flgo_that_waits_for_all_takes_what_order_statistics_say() -> None:
+    found = [stale(seed, first=20) for seed in range(300)]
+    assert np.mean([units for units, _ in found]) == pytest.approx(waited(20, 20, 6), rel=0.01)     # sigma / mean 0.02
+    assert stale(0, budget=1000.0) == (6000.0, 0.0)
+    assert 0 < stale(0, budget=200.0)[1] < 5
+
+
+def test_the_expected_slowest_of_a_cohort_is_that_of_draws() -> None:
+    times, rng = 5 + 995 * (np.arange(100) + 0.5) / 100, np.random.default_rng(0)
+    drawn = [rng.choice(times, 20, replace=False).max() for _ in range(3000)]
+    fedavg, tifl = tiers(20, 20)
+    assert fedavg / 20 == pytest.approx(np.mean(drawn), rel=0.003)
+    assert (tifl - times[-1]) / 19 == pytest.approx(np.mean([times[20 * i:20 * i + 20].max() for i in range(5)]))
