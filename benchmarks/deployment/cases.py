@@ -105,6 +105,7 @@ class Model:
     switching: str = "store_and_forward"
     tcp: str = ""                       # the congestion control of windows: `cubic`; "": without windows
     lost: bool = False                  # with the packets that the relay has dropped, in place of draws
+    connections: int = 1                # from one node to another
 
     @property
     def name(self) -> str:
@@ -220,7 +221,8 @@ def _links(case: Case, model: Model) -> list[str]:
     common = f"sharing: {model.sharing}, switching: {switching}, overhead: {{bytes: {head}, mtu: 1448 B}}"
     if model.tcp:
         held = net.buffer if net.discipline == "tbf" else net.queue * FRAME
-        common += f", transport: {{tcp: {{congestion: {model.tcp}, buffer: {held} B{_switched(net.kernel)}}}}}"
+        several = f", connections: {model.connections}" * (model.connections > 1)
+        common += f", transport: {{tcp: {{congestion: {model.tcp}, buffer: {held} B{_switched(net.kernel)}{several}}}}}"
     elif net.loss and model.sharing == "fifo":
         common += ", transport: reliable"
     heeds = model.tcp or model.sharing == "fifo"        # flows without windows have no way to send again

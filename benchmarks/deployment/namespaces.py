@@ -136,7 +136,9 @@ def built(net: Net, repeat: int = 0) -> Iterator[Passed]:
 def _route(net: Net, i: int) -> None:
     """From vertex i to all others, with the switches of its TCP."""
     kernel = net.kernel
-    window = f" initcwnd {kernel.window} initrwnd {kernel.window}" * bool(kernel.window)
+    # Programs that say nothing, such as Flower's, have the congestion control of the machine, which may be another than
+    # the one that is predicted.
+    window = " congctl cubic" + f" initcwnd {kernel.window} initrwnd {kernel.window}" * bool(kernel.window)
     own = f" src {address(i)}" if i != ROUTER else ""       # whichever device a packet leaves by
     lines = [f"route add default via 10.79.{i}.1{own}{window}"] * (i != ROUTER)
     for child in net.below(i):

@@ -286,6 +286,8 @@ class TcpKeys(Section):
     mss: PositiveSize | None = None
     # [false] The first message of a connection waits one round trip for the handshake.
     setup: bool | None = None
+    # [1] Connections from one node to another. A message goes out on the one that has the fewest messages to send.
+    connections: Count | None = None
 
 
 def _tcp(value: object) -> TcpKeys:
@@ -360,7 +362,8 @@ def transport_document(spec: Any) -> object:
                         "idle_restart": spec.idle_restart,
                         "buffer": "unlimited" if spec.buffer_bytes is None else format_size(spec.buffer_bytes),
                         "rto_min": format_duration(spec.rto_min_ns), "hystart": spec.hystart, "tlp": spec.tlp,
-                        "delayed_ack": spec.delayed_ack, "mss": format_size(spec.mss), "setup": spec.setup}}
+                        "delayed_ack": spec.delayed_ack, "mss": format_size(spec.mss), "setup": spec.setup,
+                        **({} if spec.connections == 1 else {"connections": spec.connections})}}
     if spec == Arq():
         return "reliable"
     return without_none(arq=spec.mode, rto=duration_text(spec.rto_ns),

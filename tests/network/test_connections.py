@@ -268,6 +268,17 @@ def test_a_slow_link_behind_the_sender_s_own_takes_an_event_a_window(sharing: st
     assert found[1] <= (45 if sharing == "tcp_fifo" else 4)
 
 
+@pytest.mark.parametrize("sharing", ["connections", "tcp_fifo"])
+def test_a_message_goes_out_on_the_connection_with_the_fewest(sharing: str) -> None:
+    """Windows alone limit these: the third message follows the first one, as on a connection of their own."""
+    def there(connections: int, count: int) -> list[int]:
+        return over_links(sharing, TcpStack(connections=connections), 1e13, 0.1, [(0, 400_000)] * count)
+
+    alone, behind = there(1, 2)
+    assert behind > alone + 1e8
+    assert there(2, 3) == pytest.approx([alone, alone, behind], abs=1e4)
+
+
 # --- against the prototype of the specification ---
 
 @pytest.fixture(scope="module")

@@ -35,10 +35,10 @@ LEAST_S = 1e-6                     # ns a packet, where no link has a finite ban
 
 @dataclass(frozen=True, slots=True)
 class TcpStack:
-    """The TCP of a sender, Linux 6 by default. The fields after `setup` are for other hosts; no scenario sets them.
+    """The TCP of a sender, Linux 6 by default. The fields after `connections` are for other hosts; no scenario sets them.
 
     buffer_bytes: of the queue at the slowest link, without the packet in service; None: endless. setup: the first
-    message waits for a handshake, one round trip.
+    message waits for a handshake, one round trip. connections: that a pair of nodes opens at most.
     """
 
     congestion: Congestion = "cubic"
@@ -51,6 +51,7 @@ class TcpStack:
     delayed_ack: int = 2
     mss: int = MSS_BYTES
     setup: bool = False
+    connections: int = 1
     rack: bool = True               # finds lost retransmissions, and losses that fewer than three packets follow
     friendly: bool = True           # cubic grows as fast as reno at least
     hystart_train: float = 0.5      # of the least round trip: slow start ends where a train of acks is longer
@@ -60,7 +61,7 @@ class TcpStack:
     def problems(self) -> list[Finding]:
         """(field, found, expected) of all that is out of its range."""
         found = [(name, repr(getattr(self, name)), "expected a whole number, 1 or more")
-                 for name in ("initial_window", "rto_min_ns", "delayed_ack", "mss")
+                 for name in ("initial_window", "rto_min_ns", "delayed_ack", "mss", "connections")
                  if not is_count(getattr(self, name), 1)]
         if self.congestion not in CONGESTIONS:
             found.append(("congestion", repr(self.congestion), f"expected one of {', '.join(CONGESTIONS)}"))
