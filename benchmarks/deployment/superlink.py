@@ -1,10 +1,9 @@
 """Unmodified apps with a real SuperLink and SuperNodes, predicted before. As root, with nothing else running:
 
     python -m benchmarks.deployment.superlink docs/studies/data/flower_deployed.csv --minutes 10 --write
-    python -m benchmarks.deployment.superlink docs/studies/data/flower_long.csv --rounds 12 --apps FedAvg --write
 
 Network `loopback`: nothing is shaped; the others are network namespaces with shaped links (`namespaces`). All that is
-chosen and has no rows is predicted first: by `runtime: links`, `simulation` and, with five seeds, `superlink`.
+chosen and has no rows is predicted first: by `runtime: links`, `simulation` and, with three seeds, `superlink`.
 `start` and `request` are measured before, alone: the wall seconds of `flwr-clientapp --help`, the median of five, and
 of a look of a SuperNode that finds nothing, on loopback, the median of 200. On two cores the processes of three nodes
 slow each other down, so apps say how long theirs took until they were called; `started` is `superlink` again with the
@@ -25,7 +24,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -47,13 +45,12 @@ from emul.workers.twin import Twin
 
 HERE = Path(__file__).parent
 SEMI, STRATEGY, SECAGG = HERE / "semi_app", HERE / "strategy_app", HERE / "secagg_app"
-PORT, SEEDS, CLIENTS = 18710, (7, 8, 9, 10, 11), 3
+PORT, SEEDS = 18710, (7, 8, 9)
 PAGE, TABLE = ROOT / "docs" / "flower.md", ROOT / "docs" / "studies" / "data" / "flower_deployed.csv"
 COLUMNS = ("app", "network", "source", "seed", "round", "seconds", "replies", "start_s", "request_s", "load", "flwr",
            "made")
 LINKS, SIMULATION, SUPERLINK, DEPLOYED, STARTED, ENGINE = (
     "links", "simulation", "superlink", "deployed", "started", "engine")
-PREDICTED = (LINKS, SIMULATION, SUPERLINK)
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -80,7 +77,7 @@ APPS = {app.name: app for app in (
 
 def shaped(name: str, up: float, down: float, delay_ms: float, loss: float = 0.0) -> Net:
     """A server and three clients around a router. Mbit/s and ms of the links of clients; the server has 30 and 2."""
-    return Net(name, "htb", [30.0, *[up] * CLIENTS], [30.0, *[down] * CLIENTS], [2.0, *[delay_ms] * CLIENTS], loss)
+    return Net(name, "htb", [30.0, *[up] * 3], [30.0, *[down] * 3], [2.0, *[delay_ms] * 3], loss)
 
 
 LOOPBACK = "loopback"
@@ -106,7 +103,7 @@ topology: {generator: star, clients: NODES}
 links: [{match: "*", latency: 0.02 ms, bandwidth: 10 Gbit/s}]
 task: {data: {set: digits}, model: logistic, solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
 compute: {mode: zero}
-stop: {rounds: ROUNDS}
+stop: {rounds: 20}
 schemes: [SCHEME]
 """
 
@@ -141,15 +138,14 @@ def predicted(app: App, net: Net | None, runtime: str, paid: Costs, seed: int) -
     with tempfile.TemporaryDirectory(prefix="emul-superlink-") as name:
         folder = Path(name)
         out, client = folder / "rounds.json", "client1" if net is None else vertex_name(1)
-        most = 3 * app.rounds + 20          # rounds of emul, which the app ends before
         config = {**app.config, "n": app.nodes, "rounds": app.rounds, "out": str(out)}
         scheme = {"app": str(app.folder), "config": config, "runtime": runtime, "start": f"{paid.start_s} s",
                   "request": f"{paid.request_s} s", "num_actors": app.nodes}
         if net is None:
             text = SCENARIO.replace("NODES", str(app.nodes)).replace("SCHEME", json.dumps({"name": "flower", **scheme}))
-            text = text.replace("SEED", str(seed)).replace("ROUNDS", str(most))
+            text = text.replace("SEED", str(seed))
         else:
-            case = Case("flower", net, json.dumps(scheme)[1:-1], most, 0, slow={})
+            case = Case("flower", net, json.dumps(scheme)[1:-1], app.rounds + 5, 0, slow={})
             # one request after the other on each of the connections that a SuperNode opens
             several = installed.read().pushes if runtime == SUPERLINK else 1
             text = scenario(case, folder, None, replace(TCP, connections=several), seed)
@@ -328,9 +324,9 @@ def predict(table: Table, cells: Sequence[tuple[App, str]]) -> None:
 
 
 def measure(table: Table, cells: Sequence[tuple[App, str]], minutes: float, again: bool) -> None:
-    """Deploy the cells that have no measurement yet; again: all of them."""
+    """Deploy the cells that have no measurement yet; again: those that have one, for a second time."""
     until = time.monotonic() + 60 * minutes
-    open_cells = [cell for cell in cells if again or not table.has(*cell, DEPLOYED)]
+    open_cells = [cell for cell in cells if table.has(*cell, DEPLOYED) == again and not table.has(*cell, DEPLOYED, 1)]
     for network, nodes in dict.fromkeys((network, app.nodes) for app, network in open_cells):
         if time.monotonic() > until:
             return
@@ -348,8 +344,8 @@ def measure(table: Table, cells: Sequence[tuple[App, str]], minutes: float, agai
                     # a process waits for a large model until it is called, which is no start
                     starts = [one for row in rounds for one in row["start"] if "size" not in app.config]
                     paid = replace(table.costs, start_s=round(mean(starts), 3)) if starts else table.costs
-                    table.keep(app, network, DEPLOYED, 0, paid, rounds)
-                    for seed in SEEDS if starts else ():
+                    table.keep(app, network, DEPLOYED, int(again), paid, rounds)
+                    for seed in SEEDS if starts and not again else ():
                         table.keep(app, network, STARTED, seed, paid, predicted(
                             app, NETWORKS[network], SUPERLINK, paid, seed))
 
@@ -375,7 +371,7 @@ class Ran:
     part:staleness" of each reply that its own loop took."""
 
     seconds: float
-    replies: tuple[str, ...]
+    replies: frozenset[str]
 
 
 def runs_of(rows: Rows, source: str) -> dict[Cell, list[Ran]]:
@@ -385,7 +381,7 @@ def runs_of(rows: Rows, source: str) -> dict[Cell, list[Ran]]:
         if row["source"] == source:
             found.setdefault((row["app"], row["network"]), {}).setdefault(int(row["seed"]), []).append(row)
     return {cell: [Ran(mean([float(row["seconds"]) for row in of[1:] or of]),
-                       tuple(f"{row['round']} {one}" for row in of for one in row["replies"].split()))
+                       frozenset(f"{row['round']} {one}" for row in of for one in row["replies"].split()))
                    for _, of in sorted(seeds.items())] for cell, seeds in found.items()}
 
 
@@ -396,19 +392,13 @@ def middle(runs: Sequence[Ran]) -> float:
 
 def apart(truths: Mapping[Cell, Ran], predictions: Mapping[Cell, Sequence[Ran]]) -> list[float]:
     """How far runs are from their predictions: the median error without sign, Kendall's tau of the cells, and the share
-    of replies that have the same staleness in the same round, and in whichever round."""
+    of replies that have the same staleness in the same round."""
     seconds = {cell: middle(runs) for cell, runs in predictions.items()}
-    pairs = [(truth.replies, run.replies) for cell, truth in truths.items() if truth.replies
-             for run in predictions[cell]]
-
-    def same(of: Callable[[str], str]) -> float:
-        counts = [(Counter(map(of, a)), Counter(map(of, b))) for a, b in pairs]
-        return mean((a & b).total() / (a | b).total() for a, b in counts)
-
     return [median(abs(seconds[cell] / truth.seconds - 1) for cell, truth in truths.items()),
             kendall({str(cell): seconds[cell] for cell in truths},
                     {str(cell): truth.seconds for cell, truth in truths.items()}),
-            same(lambda reply: reply), same(lambda reply: reply.partition(" ")[2])]
+            mean(len(truth.replies & run.replies) / len(truth.replies | run.replies)
+                 for cell, truth in truths.items() if truth.replies for run in predictions[cell])]
 
 
 def page(rows: Rows) -> str:
@@ -416,38 +406,37 @@ def page(rows: Rows) -> str:
     deployed, emul, links, simulated, started, engine = (runs_of(rows, source) for source in (
         DEPLOYED, SUPERLINK, LINKS, SIMULATION, STARTED, ENGINE))
     lines = []
-    for cell, (truth,) in deployed.items():
+    for cell, (truth, *_) in deployed.items():
         app, network = cell
-        others = [engine.get((app, LOOPBACK)), simulated.get(cell), links.get(cell)]
-        errors = [middle(of[cell]) / truth.seconds - 1 for of in (emul, {**emul, **started})]
-        lines.append([app, network, *("" if runs is None else f"{middle(runs):.2f}" for runs in others),
-                      f"**{truth.seconds:.2f}**", f"**{middle(emul[cell]):.2f}**",
-                      f"{min(run.seconds for run in emul[cell]):.2f} to {max(run.seconds for run in emul[cell]):.2f}",
-                      *(f"{error:+.1%}" for error in errors)])
-    head = ["app", "network", "Flower's simulation", "`simulation`", "`links`", "deployed", "`superlink`", "its seeds",
-            "error", "with starts as measured"]
-    truths = {cell: run for cell, (run,) in deployed.items()}
-    off = apart(truths, emul)
-    known = apart(truths, {**emul, **started})
-    seeds = [mean(found) for found in zip(*(
-        apart({cell: emul[cell][k] for cell in truths},
-              {cell: [*emul[cell][:k], *emul[cell][k + 1:]] for cell in truths})
-        for k in range(len(SEEDS))), strict=True)]
+        spread = [run.seconds for run in emul[cell]]
+        lines.append([app, network, *("" if runs is None else f"{middle(runs):.2f}" for runs in (
+            engine.get((app, LOOPBACK)), simulated.get(cell), links.get(cell))),
+            f"**{truth.seconds:.2f}**", " ".join(f"{run.seconds:.2f}" for run in deployed[cell][1:]),
+            f"**{middle(emul[cell]):.2f}**", f"{min(spread):.2f} to {max(spread):.2f}",
+            *(f"{middle(of[cell]) / truth.seconds - 1:+.1%}" for of in (emul, {**emul, **started}))])
+    head = ["app", "network", "Flower's simulation", "`simulation`", "`links`", "deployed", "again", "`superlink`",
+            "its seeds", "error", "with starts as measured"]
+    truths = {cell: runs[0] for cell, runs in deployed.items()}
+    columns = [apart(truths, emul), apart(truths, {**emul, **started}),
+               apart({cell: runs[1] for cell, runs in deployed.items() if runs[1:]},
+                     {cell: runs[:1] for cell, runs in deployed.items()}),
+               [mean(found) for found in zip(*(
+                   apart({cell: emul[cell][k] for cell in truths},
+                         {cell: [*emul[cell][:k], *emul[cell][k + 1:]] for cell in truths})
+                   for k in range(len(SEEDS))), strict=True)]]
     spans = {cell: (min(run.seconds for run in emul[cell]), max(run.seconds for run in emul[cell])) for cell in truths}
     inside = mean(low <= truths[cell].seconds <= high for cell, (low, high) in spans.items())
     decided = [truths[x].seconds < truths[y].seconds for x, (_, high) in spans.items() for y, (low, _) in spans.items()
                if high < low]
-    return markdown(head, lines) + f"""
-
-| | the deployment | one seed, predicted by the two others |
-|---|---|---|
-| median error of a cell without sign | {off[0]:.1%}; {known[0]:.1%} with starts as measured | {seeds[0]:.1%} |
-| Kendall's tau of all cells | {off[1]:.2f}; {known[1]:.2f} with starts as measured | {seeds[1]:.2f} |
-| replies of own loops with the same staleness in the same round | {off[2]:.0%} | {seeds[2]:.0%} |
-| with the same staleness in whichever round | {off[3]:.0%} | {seeds[3]:.0%} |
-
-Of the {len(truths)} deployments {inside:.0%} lie within the three seeds, where half of a fourth seed's would. The seeds decide the order of {
-    len(decided)} of {len(truths) * (len(truths) - 1) // 2} pairs of cells; {mean(decided):.1%} of these are in that order."""
+    said = [[name, *(form.format(column[i]) for column in columns)] for i, (name, form) in enumerate((
+        ("median error", "{:.1%}"), ("Kendall's tau", "{:.2f}"), ("equal replies", "{:.0%}")))]
+    return "\n\n".join([
+        markdown(head, lines),
+        markdown(["", "`superlink`", "starts as measured", "deployed again", "its seeds"], said),
+        "Of cells the error without sign and the order, of own loops the replies with the same staleness in the same "
+        "round: predictions against deployments, first deployments against second ones, two seeds against the third.",
+        f"{inside:.0%} of {len(truths)} deployments lie within their three seeds. These decide the order of "
+        f"{len(decided)} of {len(truths) * (len(truths) - 1) // 2} pairs of cells; {mean(decided):.1%} have it."])
 
 
 def main() -> None:
@@ -456,21 +445,16 @@ def main() -> None:
     parser.add_argument("table", type=Path)
     parser.add_argument("--apps", nargs="+", default=list(APPS), choices=APPS)
     parser.add_argument("--networks", nargs="+", default=list(NETWORKS), choices=NETWORKS)
-    parser.add_argument("--rounds", type=int, help="of each app, in place of its own")
-    parser.add_argument("--nodes", type=int, help="of each app, in place of its own, on loopback")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no deployment after so long")
-    parser.add_argument("--again", action="store_true", help="measure what has been measured, too")
+    parser.add_argument("--again", action="store_true", help="measure what has been measured a second time")
     parser.add_argument("--only", choices=("predict", "measure", "engine", "page"), help="one of the steps alone")
     parser.add_argument("--write", action="store_true", help=f"write the block of {PAGE.name}")
     chosen = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))       # so that what was made is taken away
     table = Table(chosen.table, costs)
-    apps = [replace(app, rounds=chosen.rounds or app.rounds) for app in map(APPS.get, chosen.apps) if app]
-    if chosen.nodes:
-        apps = [replace(app, nodes=chosen.nodes, name=f"{app.name}, {chosen.nodes} nodes") for app in apps]
-    # the networks have three clients; four are the case of the specification's table, on loopback alone
-    cells = [(app, network) for network in chosen.networks for app in apps
-             if network == LOOPBACK or app.nodes == CLIENTS]
+    # four nodes are the case of the specification's table, on loopback alone
+    cells = [(APPS[name], network) for network in chosen.networks for name in chosen.apps
+             if (APPS[name].nodes == 4) <= (network == LOOPBACK)]
     if chosen.only in (None, "predict"):
         predict(table, cells)
     if chosen.only in (None, "measure"):
@@ -484,8 +468,7 @@ def main() -> None:
         text = page(table.rows)
         print(text)
         if chosen.write:
-            document.save(PAGE, document.replaced(
-                document.read(PAGE), chosen.table.stem.removeprefix("flower_"), text))
+            document.save(PAGE, document.replaced(document.read(PAGE), "deployed", text))
 
 
 if __name__ == "__main__":

@@ -594,7 +594,7 @@ def test_the_page_has_the_tables_of_the_committed_data() -> None:
 
 
 def test_the_page_of_flower_has_the_table_of_its_rows_and_predictions_are_older_than_deployments() -> None:
-    rows = superlink.Table(superlink.TABLE, lambda: 0.0).rows
+    rows = superlink.Table(superlink.TABLE, superlink.costs).rows
     assert superlink.page(rows) in document.read(superlink.PAGE)
     made = {source: {(row["app"], row["network"]): row["made"] for row in rows if row["source"] == source}
             for source in (superlink.SUPERLINK, superlink.DEPLOYED)}

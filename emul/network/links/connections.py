@@ -35,7 +35,7 @@ LEAST_S = 1e-6                     # ns a packet, where no link has a finite ban
 
 @dataclass(frozen=True, slots=True)
 class TcpStack:
-    """The TCP of a sender, Linux 6 by default. The fields after `connections` are for other hosts; no scenario sets them.
+    """The TCP of a sender, Linux 6 by default. No scenario sets the fields behind `connections`.
 
     buffer_bytes: of the queue at the slowest link, without the packet in service; None: endless. setup: the first
     message waits for a handshake, one round trip. connections: that a pair of nodes opens at most.

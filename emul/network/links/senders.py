@@ -201,12 +201,13 @@ class Senders(Generic[OneSender]):
 
     def write(self, now: int, ends: Ends, tcp: TcpStack, item: object, size_bytes: int, wire_bytes: int,
               links: Sequence[SenderLink], latency_ns: int, fates: RowFates | None, delivered: bool) -> None:
-        """A message goes out on a connection of its ends, over `links`, as soon as the window lets it: on the first that
-        has the fewest messages.
+        """A message goes out over `links` as soon as the window lets it, on that connection of its ends which has the
+        fewest messages.
 
         delivered: no link loses it. If one does, `links` end there, which is not the way of the other messages.
         """
-        key = min(((ends, links[0].number, k) for k in range(tcp.connections)), key=self._unsent)
+        key = min(((ends, links[0].number, k) for k in range(tcp.connections)),
+                  key=lambda one: len(self._senders[one].sent) if one in self._senders else 0)
         sender = self._senders.get(key)
         if sender is None:
             self.used = True
@@ -218,11 +219,6 @@ class Senders(Generic[OneSender]):
             self._more(now, sender)
         elif sender.waits is None:
             self._wake(now, sender)
-
-    def _unsent(self, key: Hashable) -> int:
-        """The messages of a connection that are not through; one that is not open yet has none."""
-        sender = self._senders.get(key)
-        return 0 if sender is None else len(sender.sent)
 
     def _more(self, now: int, sender: OneSender) -> None:
         """A message was written while a train is on the links: the end of that train takes it up."""
