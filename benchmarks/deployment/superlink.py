@@ -391,8 +391,8 @@ def middle(runs: Sequence[Ran]) -> float:
 
 
 def apart(truths: Mapping[Cell, Ran], predictions: Mapping[Cell, Sequence[Ran]]) -> list[float]:
-    """How far runs are from their predictions: the median error without sign, Kendall's tau of the cells, and the share
-    of replies that have the same staleness in the same round."""
+    """Runs against their predictions: the median error without sign, Kendall's tau of the cells, and the share of
+    replies that have the same staleness in the same round."""
     seconds = {cell: middle(runs) for cell, runs in predictions.items()}
     return [median(abs(seconds[cell] / truth.seconds - 1) for cell, truth in truths.items()),
             kendall({str(cell): seconds[cell] for cell in truths},
