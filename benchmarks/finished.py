@@ -11,6 +11,7 @@ from typing import Any
 from emul.study.done import AGAIN
 
 Row = Mapping[str, str]
+NOTHING = "No cell of it was run so far."
 Setting = tuple[str, Mapping[str, Any]]      # scenario, values of its grid
 
 

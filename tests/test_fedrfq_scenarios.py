@@ -38,7 +38,8 @@ def test_every_scheme_of_the_small_scenario_runs_and_is_compared_by_its_clients(
     assert rounds.groupby("round")["agreed"].nunique().tolist() == [1, 1, 1]
 
 
-@pytest.mark.parametrize("name", ["fedrfq_mnist", "fedrfq_mnist_poisoned", "fedrfq_mnist_pooling", "fedrfq_fashion"])
+@pytest.mark.parametrize("name", ["fedrfq_mnist", "fedrfq_mnist_few", "fedrfq_mnist_poisoned", "fedrfq_mnist_pooling",
+                                  "fedrfq_fashion"])
 def test_the_scenarios_of_the_paper_are_sound(name, monkeypatch):
     if not SHARED.is_dir():
         pytest.skip(f"no data in {SHARED}")

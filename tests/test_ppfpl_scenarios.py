@@ -77,11 +77,11 @@ def cell(scheme: str, seed: int, best: float, told: str = "{}", values: str = "{
 def test_a_table_has_means_over_seeds_what_is_printed_and_dashes_for_what_was_not_run() -> None:
     avg = f'{{"{page.AVG}": 3}}'
     rows = [cell("krum", 1, 0.9, values=avg), cell("krum", 0, 0.8, values=avg), cell("ppfpl", 0, 0.97, values=avg),
-            cell("local", 0, 0.5, values=f'{{"{page.AVG}": 4}}')]
+            cell("local", 0, 0.5, values=f'{{"{page.AVG}": 6}}')]
     by_scheme = {line.split(" | ")[0]: line for line in page.trained(rows).splitlines()}
-    assert by_scheme["| `krum`"].startswith("| `krum` | 85.00 (80.00, 90.00) [95.67] | - [94.88] |")
+    assert by_scheme["| `krum`"].startswith("| `krum` | 85.00 (80.00, 90.00) [95.67] | - [94.28] |")
     assert by_scheme["| `ppfpl`"].startswith("| `ppfpl` | 97.00 [97.74] |")
-    assert by_scheme["| `local`"] == "| `local` | - | - | - | - | - | - |"
+    assert by_scheme["| `local`"] == "| `local` | - | - | - | - | - | - | - | - |"
     assert "| `ppfpl-mnist` | avg 3 | 0: `ppfpl`; 0,1: `krum` |" in page.run(rows)
 
 
@@ -115,11 +115,24 @@ def test_both_readings_of_E_stand_side_by_side() -> None:
         "| `ppfpl` | - | - [97.74] | 90.00 | 97.00 [97.43] | - | - [96.56] | - | 88.00 [90.48] |"]
 
 
+def test_a_lead_is_over_the_best_of_each_seed_and_FedAvg_is_without_attackers() -> None:
+    avg, clean = f'{{"{page.AVG}": 3}}', f'{{"attacks": [], "{page.AVG}": 3}}'
+    best = {"krum": (0.9, 0.8), "foolsgold": (0.8, 0.9), "pbfl": (0.7, 0.7), "shieldfl": (0.7, 0.7)}
+    rows = [cell(scheme, seed, value, values=avg) for scheme, own in best.items() for seed, value in enumerate(own)]
+    rows += [cell("ppfpl", 0, 0.95, values=avg), cell("ppfpl", 1, 0.88, values=avg),
+             cell("fedavg", 0, 0.99, values=avg), cell("fedavg", 0, 0.96, values=clean)]
+    assert page.leads(rows).splitlines()[2:] == [
+        "| MNIST, avg 3 | 5 batches | seeds differ: 1.50 (5.00, -2.00) | no: -1.00 |"]
+    assert len(page.leads(rows[1:8]).splitlines()) == 2                 # a seed that lacks one of the four says nothing
+
+
 def test_lambda_clients_and_E_on_MNIST_have_tables() -> None:
     rows = [cell("ppfpl", 0, 0.9, values=f'{{"{page.CLIENTS}": 30}}', name="ppfpl-mnist-clients"),
             cell("ppfpl", 0, 0.8, values=f'{{"{page.STEPS}": 20}}', name="ppfpl-mnist-steps"),
             cell("ppfpl", 0, 0.7, values=f'{{"{page.LAMBDA}": 0.1, "{page.SHARE}": 0.4}}', name="ppfpl-mnist-lambda")]
     assert page.mnist_clients(rows).splitlines()[2:] == ["| `ppfpl` | - | 90.00 | - |"]
+    rows.append(cell("ppfpl", 0, 0.9, values=f'{{"{page.CLIENTS}": 20, "{page.STD}": 1}}', name="ppfpl-mnist-clients"))
+    assert page.mnist_clients(rows).splitlines()[3] == "| `ppfpl`, std 1 | 90.00 | - | - |"
     assert page.mnist_steps(rows).splitlines()[2:] == ["| `ppfpl` | - | - | - | - | 80.00 |"]
     assert "| lambda 0.1 | - | 70.00 | - | - |" in page.mnist_lambda(rows)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -109,6 +110,13 @@ def formulas(kind: str) -> Count:
     return lambda: sum(name.endswith(kind) for name in secure_costs.FORMULAS["ebs_cfl"])
 
 
+def panels() -> int:
+    """Of Fig. 4: attacks under which PPFPL has cells, on Fashion-MNIST, where FedAvg without attackers has, too."""
+    own = [row for row in rows_of("ppfpl_done") if row["scenario"] == "ppfpl-fashion-epochs"]
+    clean = any(row["scheme"] == "fedavg" and json.loads(row["values"]) == {"attacks": []} for row in own)
+    return clean * len({row["values"] for row in own if row["scheme"] == "ppfpl"})
+
+
 RUNS, SKEW, IID = "ebs_cfl_runs", "ebs-cfl-skew-mnist", "ebs-cfl-attacks-mnist"
 OURS, TABLE_4 = {"rfca_refresh"}, {"fedavg", "median", "krum", "fltrust", "rfca_refresh"}
 PANEL = ("scenario", "gamma", "lambda")
@@ -130,7 +138,8 @@ CELLS: dict[str, dict[int, tuple[int | None, Count]]] = {
     "fedrfq": {
         1: (6, held("fedrfq_runs", "fedrfq-mnist", {"fedrfq"}, "class_space.avg")),
         2: (96, held("fedrfq_runs", "fedrfq-femnist")),
-        3: (48, held("fedrfq_runs", "fedrfq-mnist", (), "class_space.avg")),
+        3: (48, lambda: sum(held(name, "fedrfq-mnist", (), "class_space.avg")()
+                            for name in ("fedrfq_runs", "fedrfq_done"))),
         **dict.fromkeys((4, 5), (8, held("fedrfq_runs", "fedrfq-mnist", (), "class_space.avg", by=("scheme",)))),
         6: (None, lambda: held("fedrfq_runs", "fedrfq-mnist-pooling", by=("pool",))() - 1),
         7: (9, held("fedrfq_runs", "fedrfq-mnist-poisoned", {"fedrfq"})),
@@ -144,7 +153,7 @@ CELLS: dict[str, dict[int, tuple[int | None, Count]]] = {
         1: (100, held("ppfpl_done", "ppfpl-mnist", ppfpl.PRINTED, "class_space.avg")),
         2: (100, held("ppfpl_done", "ppfpl-mnist-30", ppfpl.PRINTED)),
         3: (100, held("ppfpl_done", "ppfpl-fashion", ppfpl.PRINTED, by=("scheme",))),
-        4: (100, held("ppfpl_done", "ppfpl-cifar10")), 5: (4, held("ppfpl_done", "ppfpl-mnist-clean")),
+        4: (100, held("ppfpl_done", "ppfpl-cifar10")), 5: (4, panels),
         6: (60, held("ppfpl_done", "ppfpl-mnist-chi", {"mean", "chi_0", "chi_0.2", "chi_0.5", "X"})),
         7: (6, lambda: sum((row["role"], row["declared"]) == ("client", "False")
                            and row["label"] in ("encrypt", "decrypt") for row in rows_of("ppfpl_costs"))),
