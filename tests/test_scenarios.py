@@ -17,9 +17,9 @@ SHARED = ROOT.parent / "shared" / "data"
 
 @pytest.fixture(scope="module")
 def quickstart(pools, tmp_path_factory):
-    """A sixth of its rounds."""
+    """Two of its thirty rounds."""
     out = tmp_path_factory.mktemp("quickstart")
-    return engine.run(load(ROOT / "scenarios" / "quickstart.yaml", sets=["stop.rounds=5"]), workers=pools[1], out=out)
+    return engine.run(load(ROOT / "scenarios" / "quickstart.yaml", sets=["stop.rounds=2"]), workers=pools[1], out=out)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def test_quickstart_is_replayed_to_the_bit_in_one_process(whole):
         assert engine.replay(result.directory, workers=0) == result.summary["digest"]
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_mnist_runs_three_schemes_and_learns(pools, tmp_path, monkeypatch):
     directory = Path(os.environ.get("EMUL_DATA", SHARED))
     if not (directory / "mnist").is_dir() and not list(directory.glob("train-images-idx3-ubyte*")):

@@ -122,7 +122,7 @@ def test_replay_of_a_run_that_decided_otherwise_is_a_mismatch(tmp_path: Path) ->
 
 
 def test_a_run_that_takes_its_volatile_results_from_another_is_the_other(tmp_path: Path, pools: list[Any]) -> None:
-    for pool in pools:
+    for pool in pools[:2]:
         folder = tmp_path / str(pool.workers)
         folder.mkdir()
         first = executed(pool, folder)

@@ -132,7 +132,7 @@ def test_bits_do_not_depend_on_who_computes_what(pools: list[Workers]) -> None:
     text = TEXT + ("attacks: [{nodes: {fraction: 0.4}, update: min_max, knows: all, data: backdoor},"
                    " {nodes: [client1], update: {name: gaussian, std: 0.1}, rounds: 2..}]\n")
     for fuse in ("", "fuse: {clients: 3, lanes: 2}\n"):
-        runs = [Ran(text + fuse, pool=pool) for pool in (Twin(), Shuffled(2, 4), *pools)]
+        runs = [Ran(text + fuse, pool=pool) for pool in (Twin(), Shuffled(3, 4), pools[1])]
         assert len({run.digest for run in runs}) == 1
         assert len({str(run.models()) for run in runs}) == 1
         assert len({str(run.facts.attackers_knew) for run in runs}) == 1

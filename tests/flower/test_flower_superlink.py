@@ -312,8 +312,8 @@ def test_a_superlink_that_starts_again_has_lost_its_run(tmp_path: Path) -> None:
 def test_a_run_is_the_same_for_any_number_of_workers(tmp_path: Path, pools: list[Workers]) -> None:
     folder = folder_of(tmp_path / "app", ECHO)
     text, edits = text_of(folder, clients=3, latency_ms=5, config={"out": str(tmp_path / "out.json")})
-    results = [engine.run(loads(text, sets=edits), workers=pool, out=tmp_path / "runs")[0] for pool in (0, *pools)]
-    assert [one.error for one in results] == [None] * (1 + len(pools))
+    results = [engine.run(loads(text, sets=edits), workers=pool, out=tmp_path / "runs")[0] for pool in (0, pools[1])]
+    assert [one.error for one in results] == [None] * 2
     assert len({one.summary["digest"] for one in results if one.summary is not None}) == 1
 
 

@@ -132,7 +132,7 @@ def test_the_summary_says_how_memory_limited_groups(tmp_path: Path, monkeypatch:
 
 
 def test_a_model_that_does_not_fit_is_an_error_before_the_run(tmp_path: Path, pools: list[Any]) -> None:
-    for where in (0, pools[0]):
+    for where in (0, pools[1]):
         try:
             said = str(engine.run(loads(SCENARIO % "400 MB"), workers=where, out=tmp_path)[0].error)
         except TaskError as error:                          # where there is no worker to say it

@@ -411,7 +411,7 @@ def test_a_run_with_all_of_it_is_the_same_for_any_number_of_workers(tmp_path: Pa
     scenario = loads(TEXT.replace("KIND", kind), base=tmp_path)
     assert loads(scenario.resolved()) == scenario
     digests = set()
-    for pool in (0, Shuffled(3, 5), *pools):
+    for pool in (0, Shuffled(3, 5), pools[1]):
         result, = engine.run(scenario, workers=pool, out=tmp_path)
         assert (result.error, result.violations) == (None, ())
         assert result.summary is not None

@@ -112,7 +112,7 @@ def test_fedavg_beside_two_servers_is_fedavg_beside_one_to_the_bit(pools: list[W
     alone = on(base, graph, server=("v0",), client=("v1", "v3", "v5"))
     beside = on(base, graph, server=("v0", "v2"), edge=("v4",), client=("v1", "v3", "v5"))
     expected = digests(alone, Twin())
-    assert [digests(beside, pool) for pool in (Twin(), *pools[:2])] == [expected] * 3
+    assert [digests(beside, pool) for pool in (Twin(), pools[1])] == [expected] * 2
     assert engine.wire(beside, "fedavg", {}).idle == ["v2", "v4"]
 
 
