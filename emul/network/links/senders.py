@@ -206,8 +206,10 @@ class Senders(Generic[OneSender]):
 
         delivered: no link loses it. If one does, `links` end there, which is not the way of the other messages.
         """
-        key = min(((ends, links[0].number, k) for k in range(tcp.connections)),
-                  key=lambda one: len(self._senders[one].sent) if one in self._senders else 0)
+        key = ends, links[0].number, 0
+        if tcp.connections > 1:
+            key = min(((*key[:2], k) for k in range(tcp.connections)),
+                      key=lambda one: len(self._senders[one].sent) if one in self._senders else 0)
         sender = self._senders.get(key)
         if sender is None:
             self.used = True
