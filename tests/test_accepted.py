@@ -210,7 +210,7 @@ def tried(seed: int, seconds: int = 30) -> str:
         set_grad_enabled(True)              # the signal may have come as a block without gradients was left
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_what_check_accepts_runs(seed: int) -> None:
     tried(seed)
 
@@ -219,7 +219,7 @@ def test_what_check_accepts_runs(seed: int) -> None:
 @pytest.mark.timeout(900)
 def test_what_check_accepts_runs_over_all_sections() -> None:
     """As many scenarios as fit into the time, each of its own seed: a fault names it."""
-    end = time.monotonic() + float(os.environ.get("EMUL_FUZZ_SECONDS", "60"))
+    end = time.monotonic() + float(os.environ.get("EMUL_FUZZ_SECONDS", "20"))
     came: dict[str, int] = {"refused": 0, "failed": 0, "ran": 0}
     first = int(os.environ.get("EMUL_FUZZ_SEED", "0"))
     for seed in range(first, first + 10**6):

@@ -48,7 +48,7 @@ def test_the_scenarios_of_the_paper_are_sound(name, monkeypatch):
     assert not [w for w in scenario.warnings if "matches no" in w]
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_digits_come_to_the_numbers_of_the_sheet(pools, tmp_path):
     """Section 12 of the sheet, three seeds, best five rounds of 40: within 2 points; prototypes are above `local`."""
     expected = {"local": 0.9473, "fedproto": 0.9587, "fedrfq": 0.9636}

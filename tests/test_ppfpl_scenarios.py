@@ -145,7 +145,7 @@ def test_rejections_are_told_by_attack_and_layer() -> None:
         "| `negate` | 0 | 95.00 | 0.00 of 50.0 / 20.00 of 20.0 | -0.90 |  |"]
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_digits_come_to_the_numbers_of_the_sheet(pools: list[Workers], tmp_path: Path) -> None:
     """Check 16: 20 % of the clients learn from noise, 40 rounds, two seeds: ppfpl within 3 points of 95.1, next to
     training alone, and nobody is rejected at chi = 0."""

@@ -233,7 +233,7 @@ def test_results_do_not_depend_on_where_cells_run(small: Path, inside: Inside) -
     same_results(a.path, b.path)
 
 
-SLOW = ["--set", "stop.rounds=15", "--set", "task.model=digits_cnn", "--seeds", "0:4", "--schemes", "fedavg",
+SLOW = ["--set", "stop.rounds=6", "--set", "task.model=digits_cnn", "--seeds", "0:4", "--schemes", "fedavg",
         "--workers", "0", "--quiet", "--out"]
 
 
@@ -275,7 +275,7 @@ def test_a_sweep_that_is_killed_runs_only_what_is_missing_and_ends_the_same(smal
         process.wait(20)
     born = births(Path("killed"))
     assert 1 <= len(born) < 4
-    options = {"sets": ["stop.rounds=15", "task.model=digits_cnn"], "seeds": [0, 1, 2, 3], "schemes": ["fedavg"]}
+    options = {"sets": ["stop.rounds=6", "task.model=digits_cnn"], "seeds": [0, 1, 2, 3], "schemes": ["fedavg"]}
     resumed = sweep(small, inside(), out=Path("killed"), **options)
     assert resumed.found == len(born)
     assert births(Path("killed")).items() >= born.items()
@@ -288,7 +288,8 @@ def test_a_sweep_that_is_killed_runs_only_what_is_missing_and_ends_the_same(smal
 
 
 @pytest.mark.machine
-@pytest.mark.parametrize("how", [pytest.param(signal.SIGKILL, marks=pytest.mark.slow), signal.SIGINT])
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_sweep_that_ends_takes_its_processes_along(small: Path, how: signal.Signals) -> None:
     with started(small, "many", "--jobs", "2") as process:
         assert len(session(process.pid)) >= 3

@@ -229,7 +229,7 @@ def test_the_printed_aggregation_makes_prototypes_collapse():
             return found
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(prototypes, "filtered_mean", noted)
-            run(scheme=f"fedrfq, lambda: 1.0, aggregate: {aggregate}", rounds=6, clients=20)
+            run(scheme=f"fedrfq, lambda: 1.0, aggregate: {aggregate}", rounds=3, clients=20)
         return float(bodies[-1])
 
     assert norms("printed") < 0.01 < norms("mean")

@@ -160,9 +160,9 @@ def test_every_variant_gives_what_the_oracle_gives(more: str, monkeypatch: pytes
     assert {kind: kind in sent(world) for kind in kinds} == kinds
 
 
-def test_check_15_plain_runs_repeat_to_the_bit_for_1_and_4_workers(pools: list[Any]):
+def test_check_15_plain_runs_repeat_to_the_bit_in_worker_processes(pools: list[Any]):
     # parameters of the run are arguments of a cached function: each pool is another one
-    assert len({ran(clients=4, pool=pool).digest for pool in (None, pools[0], pools[2])}) == 1
+    assert len({ran(clients=4, pool=pool).digest for pool in (None, pools[1])}) == 1
 
 
 def test_a_class_that_nobody_holds_this_round_keeps_its_prototype(monkeypatch: pytest.MonkeyPatch):
