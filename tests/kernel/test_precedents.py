@@ -280,7 +280,7 @@ def test_roles_that_are_cut_and_lose_messages_run_the_same(
     assert found.digest == lent(client, *sets, served=False, costs=costs).digest
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(scenarios(), st.integers(1, 3), st.integers(0, 9))
 def test_a_run_is_the_same_whether_all_are_asked_or_one_of_each_class(
         case: tuple[str, list[str], dict[str, float] | None], workers: int, seed: int) -> None:

@@ -448,13 +448,13 @@ def expect_the_true_gradient(world: World) -> None:
     assert np.linalg.norm(recovered - true) <= 1e-8 * max(1.0, float(np.linalg.norm(true)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(models(), st.integers(0, 1000))
 def test_of_any_model_the_true_gradient_is_recovered(module: Drawn, seed: int) -> None:
     expect_the_true_gradient(World((module, module.input_shape), seed=seed))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(models(sharing=True), st.integers(0, 1000))
 def test_a_model_that_uses_weights_twice_is_refused_or_its_true_gradient_recovered(module: Drawn, seed: int) -> None:
     try:

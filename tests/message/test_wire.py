@@ -548,7 +548,7 @@ def test_every_truncation_and_extension_of_a_frame_is_refused(message: Message) 
     assert not only_wire_errors([*frames, b"more"])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.binary(max_size=60), max_size=4))
 def test_random_frames_raise_wire_errors_only(frames: list[bytes]) -> None:
     assert not only_wire_errors(frames)
@@ -570,7 +570,7 @@ values = st.recursive(
                                                                max_size=3), max_leaves=6)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.sampled_from(sorted(TYPES)), st.data())
 def test_well_formed_headers_of_wrong_values_raise_wire_errors_only(name: str, data: st.DataObject) -> None:
     cls = TYPES[name]

@@ -439,7 +439,7 @@ def oracle(rows: list[tuple[int, int, int, int]], offers: list[tuple[int, int]])
     return found
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(spans, st.lists(st.tuples(st.integers(0, 4), st.integers(1, 6)), min_size=1, max_size=6))
 def test_a_link_does_what_windows_of_time_say(chosen, gaps):
     rows, at, offers = rows_of(chosen), 0, []
@@ -487,7 +487,7 @@ def oracle_again(rows: list[tuple[int, int, int, int]], offers: list[tuple[int, 
     return found
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(spans, st.lists(st.tuples(st.integers(0, 4), st.integers(1, 6)), min_size=1, max_size=6))
 def test_with_again_a_link_does_what_transmissions_one_by_one_say(chosen, gaps):
     rows, at, offers = rows_of(chosen), 0, []
@@ -504,7 +504,7 @@ def test_with_again_a_link_does_what_transmissions_one_by_one_say(chosen, gaps):
     assert [got[i] for i in range(len(offers))] == oracle_again(rows, offers)
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(spans, st.integers(0, 20), st.integers(1, 9))
 def test_with_drop_a_message_arrives_if_no_gap_is_in_its_way(chosen, at, size):
     rows = rows_of(chosen)
@@ -516,7 +516,7 @@ def test_with_drop_a_message_arrives_if_no_gap_is_in_its_way(chosen, at, size):
         any(begin <= t < until for begin, until, *_ in rows) for t in range(at, end)))
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(spans, st.lists(st.integers(0, 30), max_size=4), st.sampled_from(["hold", "again", "drop"]))
 def test_changes_that_change_nothing_move_no_message(chosen, times, gap):
     plan = exact(rows_of(chosen)).with_gap(gap)
@@ -532,7 +532,7 @@ def test_changes_that_change_nothing_move_no_message(chosen, times, gap):
     assert left + told(changed) == told(plain)
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(spans, st.integers(0, 40), st.integers(0, 40))
 def test_a_profile_is_the_sum_over_single_nanoseconds(chosen, start, length):
     rows = rows_of(chosen)

@@ -304,7 +304,7 @@ def networks(draw, flows=14):
                    for _ in range(draw(st.integers(1, flows)))]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(networks())
 def test_every_completion_is_that_of_the_exact_calendar(network):
     links, flows = network
@@ -363,7 +363,7 @@ operations = st.lists(st.one_of(
 ), min_size=1, max_size=30)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(gaps, min_size=30, max_size=30), operations)
 def test_whatever_happens_to_links_and_flows_rates_and_rests_are_exact(waits, todo):
     links = [10**7, 2 * 10**7, 5 * 10**6, 10**8, None]
@@ -411,7 +411,7 @@ def loaded(links, flows):
     return fluid
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(networks(flows=40))
 def test_no_link_is_over_its_bandwidth_and_every_flow_has_a_bottleneck(network):
     """The bottleneck: a full link on which no flow has a higher rate. That is max-min optimality."""
@@ -619,7 +619,7 @@ def test_who_asks_too_early_for_the_end_of_a_quiet_flow_gets_it_as_an_event():
     assert fluid.advance(3 * MS // 2) == ["a"]
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 60), st.sets(st.integers(0, 3), min_size=1),
                           st.booleans()), min_size=1, max_size=12))
 def test_quiet_flows_end_when_they_would_otherwise(flows):

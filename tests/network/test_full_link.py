@@ -84,7 +84,7 @@ outages = st.sampled_from([None, OutageSpec(0.5), OutageSpec(0.01, "packet"), Ou
                            OutageSpec(0.5, "slot", 700), OutageSpec(0.5, "slot", 700, span="any_slot")])
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(arrivals, plans, outages, st.sampled_from([None, BYTE_A_NS, 7.3e9]), st.integers(0, 1000))
 def test_without_features_it_does_what_the_plain_link_does(pairs, plan, model, rate, latency):
     plain, full = (cls(0, 1, latency, rate, outage(model, 7, "a", "b"), 10, 100) for cls in (Link, FullLink))
@@ -172,7 +172,7 @@ def test_a_rate_that_varies_is_integrated(pairs):
 
 
 @pytest.mark.parametrize("cls", [Link, FullLink])
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(arrivals, st.lists(st.tuples(st.integers(1, 1500), st.integers(1, 1500)), max_size=5))
 def test_a_pause_equals_a_rate_of_zero(cls, pairs, spans):
     """`inflight: pause`: what is offered meanwhile queues, what is half sent goes on, what is sent arrives."""
@@ -273,7 +273,7 @@ def test_a_link_that_kept_the_order_goes_on_to():
 
 # --- drop-tail ------------------------------------------------------------------------------------------------------
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(arrivals, st.integers(0, 1500), st.sampled_from(["bytes", "packets"]))
 def test_drop_tail_takes_what_fits_behind_what_waits(pairs, limit, unit):
     limit = limit if unit == "bytes" else limit // 200

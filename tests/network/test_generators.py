@@ -192,7 +192,7 @@ SIZES = st.dictionaries(st.sampled_from([*(k for names in SHAPES.values() for k 
                         st.integers(-1, 12) | st.floats() | st.booleans() | st.none() | st.text(max_size=2), max_size=4)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.sampled_from(sorted(SHAPES)), SIZES, st.none() | st.integers(-1, 20), st.none() | st.integers(-1, 20),
        st.booleans())
 def test_no_sizes_raise_anything_but_network_errors(generator, sizes, clients, peers, with_roles):

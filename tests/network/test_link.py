@@ -244,7 +244,7 @@ def fluid_ends(offers, plan):
     return ends
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(arrivals, st.lists(st.tuples(st.integers(1, 20 * MS), st.one_of(st.just("infinite"), rates)), max_size=5))
 def test_a_change_of_bandwidth_equals_the_integral_of_the_rate(pairs, changes):
     offers = absolute(pairs)
@@ -328,7 +328,7 @@ operations = st.lists(st.one_of(
 outages = st.sampled_from([None, ("message", None), ("round", None), ("slot", MS)])
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(st.lists(gaps, min_size=40, max_size=40), operations, outages)
 def test_every_message_leaves_once_in_order_or_is_in_flight(waits, todo, model):
     """F25: sent = delivered + lost + in flight, at every instant and whatever happens to the link."""

@@ -79,7 +79,7 @@ traffic = st.lists(st.tuples(st.integers(0, 3000), st.integers(1, 700)), min_siz
     lambda pairs: [(sum(gap for gap, _ in pairs[:i + 1]), size) for i, (_, size) in enumerate(pairs)])
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(traffic, st.lists(hops, min_size=1, max_size=5), st.integers(1, 200), st.integers(0, 20))
 @example([(0, 2025)], [Hop(8, 0), Hop(4, 0)], 1000, 0)
 @example([(0, 250), (0, 30)], [Hop(9, 5), Hop(2, 5), Hop(3, 5)], 100, 0)
@@ -98,7 +98,7 @@ def test_messages_take_what_their_packets_take(messages, route, mtu, overhead):
     assert over(links, messages) == packet_by_packet(messages, route, mtu, overhead, lost)
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(traffic, st.lists(st.tuples(st.integers(10**6, 10**9), st.integers(0, 10**6)), min_size=2, max_size=4),
        st.integers(1, 200))
 def test_at_any_rate_it_is_late_by_a_nanosecond_a_hop_and_message_at_most(messages, route, mtu):

@@ -413,7 +413,7 @@ CELLS = st.sampled_from(["", "a", "b", "lost", "up", "draw", "latency_ns", "firs
                          "fault_down", "0", "1", "2", "-1", "nan", "inf", "1e999", "0.5", "20 ms", "\"", "9" * 30])
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(CELLS, min_size=8, max_size=8).map(",".join), max_size=5).map(lambda r: HEAD + "\n".join(r))
        | st.text(max_size=40))
 def test_whatever_a_record_holds_it_is_read_or_refused(tmp_path, text):

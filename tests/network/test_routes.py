@@ -65,7 +65,7 @@ def with_leaves(draw: st.DrawFn) -> Graph:
 
 
 @given(with_leaves(), st.data(), st.sampled_from([0, 1, 32]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_a_route_is_the_same_whoever_asked_before_and_how_often(graph: Graph, data: st.DataObject, seldom: int) -> None:
     asked: Sequence[tuple[int, int, bool]] = data.draw(st.lists(st.tuples(
         st.sampled_from(sorted(graph)), st.sampled_from(sorted(graph)), st.booleans()), min_size=1, max_size=30))
@@ -104,7 +104,7 @@ def test_hosts_on_access_links_have_no_trees() -> None:
 
 
 @given(graphs())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_a_route_is_the_best_of_all_paths_and_the_same_however_it_was_asked_for(graph: Graph) -> None:
     def fresh() -> ShortestPaths:
         return ShortestPaths(len(graph), lambda u: sorted(graph[u]), lambda u, v: graph[u][v])

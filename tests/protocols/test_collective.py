@@ -163,7 +163,7 @@ def in_lockstep(how: How, x: np.ndarray) -> np.ndarray:
     return total
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.sampled_from(HOWS), st.integers(1, 40), st.integers(0, 70), st.integers(0, 2**32))
 def test_sums_are_those_of_numpy(how: How, n: int, d: int, seed: int) -> None:
     n = 1 << (n % 6) if how == "butterfly" else n

@@ -81,7 +81,7 @@ KEYS = st.sampled_from(["arq", "rto", "retries", "ack_loss", "mtu", "tcp", "pack
 VALUES = SCALARS | st.dictionaries(KEYS, SCALARS, max_size=4) | st.lists(SCALARS, max_size=2)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.dictionaries(st.sampled_from(["transport", "queue", "switching", "overhead"]), VALUES, min_size=1))
 def test_garbage_is_a_scenario_error_or_a_scenario_that_survives_being_written(values):
     out = io.StringIO()

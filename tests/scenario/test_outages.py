@@ -145,7 +145,7 @@ WORDS = st.sampled_from(["bernoulli", "gilbert", "gemodel", "on_off", "fading", 
 VALUES = WORDS | st.floats() | st.integers(-2, 3) | st.booleans() | st.none() | st.lists(WORDS, max_size=1)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.sampled_from(["outage", "latency"]), st.dictionaries(NAMES, VALUES, max_size=6) | VALUES,
        st.sampled_from([{}, {"model": "gilbert", "p": 0.1}, {"model": "on_off", "up": "1 s", "down": "2 s"},
                         {"model": "fading", "coherence": "1 s", "snr": 3}, {"distribution": "normal", "mean": "1 s"}]))

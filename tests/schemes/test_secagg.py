@@ -129,7 +129,7 @@ def predicate(n: int, t: int, lost: frozenset[tuple[str, int]],
     return sets, ""
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(patterns())
 def test_A1_a_round_is_exact_over_U3_or_fails_as_the_predicate_says(play: Any, pattern: Any) -> None:
     n, t, lost, shares = pattern
