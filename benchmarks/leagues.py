@@ -2,16 +2,22 @@
 
     python -m benchmarks.leagues                    the page, its figures, and the points that tuning chose
     python -m benchmarks.leagues --check FOLDER     its entry.toml, rows.csv and plug-ins: refused, or the ranks it has
+    python -m benchmarks.leagues --again 0.05       this share of the rows of whole leagues computed again without wide
+                                                    instructions of the processor, as on an older one, then the page
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import os
 import random
+import subprocess
 import sys
+import tempfile
 import tomllib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks import document
@@ -19,16 +25,28 @@ from benchmarks.common import ROOT
 from benchmarks.document import replaced
 from benchmarks.finished import markdown
 from emul.base.errors import EmulError
+from emul.base.machine import processor
+from emul.base.plain import PlainDict
 from emul.learning.names import add_folder_of
+from emul.registry import schemes as registry
 from emul.study import standings, verify
 from emul.study.cells import asked
 from emul.study.directory import StudyError
-from emul.study.league_runs import read
+from emul.study.job import CellJob, PoolOnDemand, run_cell
+from emul.study.league_runs import read, row_of
 from emul.study.leagues import SCORING, TUNING, League, LeagueEntry, entries_of
 from emul.study.standings import Row
+from emul.study.suite import Suite
 
 PAGE = ROOT / "docs" / "atlas.md"
-TABLES = {"plain": ROOT / "docs" / "studies" / "data" / "league_plain.csv"}      # league -> its rows, of all tasks
+DATA = ROOT / "docs" / "studies" / "data"
+TABLES = {name: DATA / f"league_{name}.csv" for name in ("plain",)}        # league -> its rows, of all tasks
+AGAIN = DATA / "league_again.csv"
+AGAIN_COLUMNS = ("table", "key", "part", "network", "label", "point", "seed", "digest", "processor", "torch",
+                 "revision", "made", "digest_again", "path")
+# as on the oldest processor of x86-64; NumPy is told by name what this one has
+NARROW = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_CBWR": "COMPATIBLE",
+          "OPENBLAS_CORETYPE": "Prescott"}
 FIGURES = ROOT / "docs" / "studies" / "figures"
 DRAWN = {"plain": ("fedavg", "fedavg_patient", "fedasync")}     # the schemes in the figure of a league
 CHECKED = 2             # rows of a submission that are computed again
@@ -47,7 +65,7 @@ def paragraphs(league: League, rows: list[Row]) -> Iterator[str]:
     found = {network: own for network in (*league.networks, *league.extended)
              if len(own := standings.standings(league, rows, network)) == len(league.entries)}
     first = "\n".join(
-        f"- `{network}`, seconds to {100 * standings.target_of(league, rows, network):.1f} %: "
+        f"- `{network}`, seconds to {standings.goal(league, rows, network)}: "
         + ", ".join(f"{one.label} {one.median:.3g}" for one in own if one.rank == 1) + "."
         for network, own in found.items())
     yield f"`{league.name}`, `{league.task}`: the schemes of the first rank, which the test does not tell apart."
@@ -76,7 +94,32 @@ def leagues() -> Iterator[tuple[League, list[Row]]]:
 def block() -> str:
     """The tables and findings of all leagues."""
     said = [line for league, rows in leagues() for line in paragraphs(league, rows)]
-    return "\n\n".join([*said, *(f"`{name}` has no run yet." for name, table in TABLES.items() if not table.is_file())])
+    return "\n\n".join([*said, *(f"`{name}` has no run yet." for name, table in TABLES.items() if not table.is_file()),
+                        *said_of_again(), *said_of_schemes()])
+
+
+def scheme_lines() -> list[list[str]]:
+    """[scheme, its leagues with rows here, those without, what it needs for one, why it has none] of all registered."""
+    published = {league.name for league, rows in leagues() if whole(league, rows)}
+    entered: dict[str, list[str]] = {}
+    for file in sorted((Suite.of().folder / "leagues").glob("*.toml")):
+        for entry in League.of(file.stem).entries:
+            entered.setdefault(entry.parameters["name"], []).append(file.stem)
+    with (Suite.of().folder / "leagues" / "without.csv").open(newline="", encoding="utf-8") as lines:
+        without = {row["scheme"]: [row["needs"], row["reason"]] for row in csv.DictReader(lines)}
+    return [[name, *(", ".join(one for one in dict.fromkeys(entered.get(name, ())) if (one in published) == there)
+                     for there in (True, False)), *without.get(name, ["", ""])] for name in registry.known()]
+
+
+def said_of_schemes() -> Iterator[str]:
+    """The numbers of schemes with a row and without, and a table of all."""
+    lines = scheme_lines()
+    row, entry = sum(bool(line[1]) for line in lines), sum(not line[1] and bool(line[2]) for line in lines)
+    missing = sum(bool(line[3]) for line in lines)
+    yield (f"Of {len(lines)} registered schemes {row} have a row, {entry} an entry in a league that is not whole, "
+           f"{missing} need what the suite has not yet, and {len(lines) - row - entry - missing} have none for a "
+           "reason.")
+    yield markdown(("scheme", "with rows in", "not whole yet in", "needs", "why"), lines)
 
 
 def filled(text: str) -> str:
@@ -122,6 +165,74 @@ def draw() -> None:
                     y=alt.Y("accuracy:Q", scale=alt.Scale(zero=False))).properties(
                         width=250, height=180, title=network))
             alt.concat(*panels, columns=2).save(FIGURES / f"league-{league.name}-{league.task}.svg")
+
+
+# --- rows computed again ----------------------------------------------------------------------------------------------
+
+def compute_again(share: float, seed: int) -> None:
+    """Draw rows of each whole league, compute them again and keep what came out."""
+    found = []
+    for league, rows in leagues():
+        table = TABLES[league.name]
+        if not whole(league, rows):
+            continue
+        with PoolOnDemand(0) as pool:
+            for row in random.Random(seed).sample(rows, round(share * len(rows))):
+                came = again(table, league, row, pool)
+                found.append({name: row.get(name, "") for name in AGAIN_COLUMNS} | {
+                    **{name: came[name] for name in ("torch", "revision", "made", "path")}, "table": table.name,
+                    "processor": processor(), "digest_again": came["digest"]})
+                print(f"{len(found)} {row['network']} {row['label']}", flush=True)
+    with AGAIN.open("w", newline="", encoding="utf-8") as out:
+        writer = csv.DictWriter(out, AGAIN_COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(found)
+
+
+def again(table: Path, league: League, row: Row, pool: PoolOnDemand) -> PlainDict:
+    """The row as it comes out now. Raises StudyError."""
+    cell, _ = verify.defaults(verify.cell_of(table, row), row)
+    cell = replace(cell, network=row["network"], scheme=row["label"])
+    with tempfile.TemporaryDirectory() as folder:
+        event = run_cell(CellJob(cell.key, cell.scenario.resolved(), folder, store="none"), pool, lambda _: None)
+        if event.error is not None:
+            raise StudyError(event.error)
+        return row_of(table, Path(folder), cell, league, row["part"], int(row["point"]))
+
+
+def said_of_again() -> Iterator[str]:
+    """The number of rows that came out the same, and the networks whose ranks or points change by the others."""
+    if not AGAIN.is_file():
+        return
+    with AGAIN.open(newline="", encoding="utf-8") as lines:
+        came = list(csv.DictReader(lines))
+    for league, rows in leagues():
+        mine = {row["key"]: row for row in came if row["table"] == TABLES[league.name].name}
+        if not mine:
+            continue
+        new = [{**row, "path": mine[row["key"]]["path"]} if row["key"] in mine else row for row in rows]
+        moved = [network for network in (*league.networks, *league.extended) if places(league, rows, network) != places(
+            league, new, network)]
+        same = sum(row["digest"] == row["digest_again"] for row in mine.values())
+        curves = sum(row["path"] == mine[row["key"]]["path"] for row in rows if row["key"] in mine)
+        first = next(iter(mine.values()))
+        yield (f"{len(mine)} of {len(rows)} rows of `{league.name}` were computed again on {first['processor']}: "
+               f"{same} have the same digest, {curves} the same curve. "
+               + (f"Ranks change on {', '.join(moved)}." if moved else "No scheme's rank changes.")
+               + ("" if standings.chosen(league, rows) == standings.chosen(league, new) else " Tuned points change."))
+
+
+def places(league: League, rows: Sequence[Row], network: str) -> dict[str, int]:
+    """Label -> rank."""
+    return {one.label: one.rank for one in standings.standings(league, rows, network)}
+
+
+def narrow() -> dict[str, str]:
+    """The environment of a process that does without the wide instructions of this processor."""
+    asking = ("import numpy._core._multiarray_umath as core\n"
+              "print(*(name for name in core.__cpu_dispatch__ if core.__cpu_features__[name]))")
+    has = subprocess.run([sys.executable, "-c", asking], check=True, capture_output=True, text=True).stdout.strip()
+    return {**os.environ, **NARROW, "NPY_DISABLE_CPU_FEATURES": has}
 
 
 # --- submissions ------------------------------------------------------------------------------------------------------
@@ -175,7 +286,13 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--check", type=Path, metavar="FOLDER")
+    parser.add_argument("--again", type=float, metavar="SHARE")
+    parser.add_argument("--seed", type=int, default=0, help="of the draw of --again")
     said = parser.parse_args()
+    if said.again is not None:
+        if "NPY_DISABLE_CPU_FEATURES" not in os.environ:
+            os.execve(sys.executable, [sys.executable, "-m", "benchmarks.leagues", *sys.argv[1:]], narrow())
+        compute_again(said.again, said.seed)
     if said.check is not None:
         try:
             print("\n".join(check(said.check)))

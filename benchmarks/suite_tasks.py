@@ -6,8 +6,10 @@
                                                         costs on this machine with a task
     python -m benchmarks.suite_tasks --units TASK       TASK.units.csv: of each network the virtual second at which the
                                                         median update of FedAvg's first round arrives
+    python -m benchmarks.suite_tasks --league NAME      leagues/NAME.profile.json: prices of a league's schemes with its
+                                                        task and net; prints the units of its networks
 
-All are files of scenarios/suite/tasks. They are kept, and no run makes them anew: another version of networkx has other
+All are files of scenarios/suite. They are kept, and no run makes them anew: another version of networkx has other
 texts, and another machine other prices.
 """
 
@@ -18,6 +20,7 @@ import ast
 import csv
 import json
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +29,10 @@ import emul
 from benchmarks.common import ROOT
 from emul import engine, scenario
 from emul.base.errors import ScenarioError
+from emul.record.rundir import write_json
 from emul.record.tables import read_table
-from emul.study.suite import Suite, entries, patient, task_of
+from emul.study.leagues import League
+from emul.study.suite import Suite, SuiteEntry, entries, patient, task_of
 
 TASKS = ROOT / "scenarios" / "suite" / "tasks"
 ALPHABET = " abcdefghijklmnopqrstuvwxyz.,"       # all other characters count as a blank
@@ -74,12 +79,35 @@ PRICED = ("fedavg", "over_selection", "qsgd", "scaffold", "fedadam", "fedbuff", 
 
 
 def priced(task: str) -> None:
-    """Write the profile of a task: all computations of the schemes that run with it on the LAN."""
+    """Write the profile of a task."""
     suite = Suite.of()
-    wanted = entries(suite, PRICED)
-    edits = [*task_of(suite, task).edits, "compute={mode: measured}", "stop={rounds: 3}"]
+    measure([own[""] for own in entries(suite, PRICED).values()], task_of(suite, task).edits,
+            suite.folder / "tasks" / f"{task}.profile.json")
+
+
+def priced_league(name: str) -> None:
+    """Write the profile of a league, and print the units of its networks where it has its own. Where nothing is
+    trained, training costs nothing."""
+    league = League.of(name)
+    edits = [*task_of(league.suite, league.task).edits,
+             *(one for one in league.sets if one.partition("=")[0] not in ("compute", "fuse", "training"))]
+    file = league.suite.folder / "leagues" / f"{name}.profile.json"
+    measure([entry.parameters for entry in league.entries], edits, file)
+    if "training=skip" in league.sets:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        found["costs"] |= {key: [0.0, 0.0] for key in found["costs"] if key.endswith("/train")}
+        write_json(file, found)
+    edits.append(f"compute={{mode: profile, file: {json.dumps(str(file))}}}")
+    for network in league.own_units:
+        print(f"{network} = {unit(league.suite.networks[network], edits):.3g}")
+
+
+def measure(schemes: Sequence[SuiteEntry], task: Sequence[scenario.Edit], file: Path) -> None:
+    """Write a profile of all computations of these schemes that run with the task on the LAN."""
+    suite = Suite.of()
+    edits = [*task, "compute={mode: measured}", "stop={rounds: 3}"]
     found = []
-    for entry in (patient(own[""], "1 h", ()) for own in wanted.values()):
+    for entry in (patient(one, "1 h", ()) for one in schemes):
         one = [*edits, f"schemes={json.dumps([entry])}"]
         try:
             plan = scenario.load(suite.networks["lan"], one)
@@ -89,7 +117,7 @@ def priced(task: str) -> None:
             continue
         found.append(entry)
     plan = scenario.load(suite.networks["lan"], [*edits, f"schemes={json.dumps(found)}"])
-    engine.profile(plan, suite.folder / "tasks" / f"{task}.profile.json", repeat=1, tell=print)
+    engine.profile(plan, file, repeat=1, tell=print)
 
 
 def units(task: str) -> None:
@@ -103,10 +131,9 @@ def units(task: str) -> None:
 
 def unit(network: Path, edits: list[scenario.Edit]) -> float:
     """Virtual seconds: the median, over the clients whose first update of FedAvg arrives, of its arrival."""
-    sets = {key: json.loads(value) for key, _, value in (edit.partition("=") for edit in map(str, edits))}
+    plan = scenario.load(network, [*edits, "schemes=[fedavg]", "stop={rounds: 1}", "training=skip"])
     with tempfile.TemporaryDirectory() as folder:
-        run, = emul.run(network, set={**sets, "schemes": ["fedavg"], "stop": {"rounds": 1}, "training": "skip"},
-                        out=folder, workers=0, quiet=True)
+        run, = emul.run(plan, out=folder, workers=0, quiet=True)
         sent = read_table(run.path / "messages.parquet", ["type", "round", "arrived_ns"]).to_pandas()
     return float(sent[(sent["type"] == "Update") & (sent["round"] == 1)]["arrived_ns"].dropna().median()) / 1e9
 
@@ -131,12 +158,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--priced", nargs="+", default=[], metavar="TASK")
     parser.add_argument("--units", nargs="+", default=[], metavar="TASK")
+    parser.add_argument("--league", nargs="+", default=[], metavar="NAME")
     said = parser.parse_args()
     for task in said.priced:
         priced(task)
     for task in said.units:
         units(task)
-    if not said.priced and not said.units:
+    for name in said.league:
+        priced_league(name)
+    if not said.priced and not said.units and not said.league:
         data()
 
 

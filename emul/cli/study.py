@@ -205,6 +205,8 @@ def suite(schemes: Annotated[str | None, typer.Option(metavar="A,B", help=(
           moved: Annotated[bool, typer.Option("--moved", help=(
               "with --league: also on each network with each of its assumed numbers halved and doubled, and say where "
               "the first rank changes"))] = False,
+          replicate: Annotated[bool, typer.Option("--replicate", help=(
+              "with --league: also on other seeds, and say whether the same schemes lead"))] = False,
           task: Annotated[str | None, typer.Option(metavar="NAME|FILE", help=(
               "a task of the suite, or a scenario file: its task, and its stop.accuracy as the target [default: "
               "digits, or the league's]"))] = None,
@@ -234,7 +236,8 @@ def suite(schemes: Annotated[str | None, typer.Option(metavar="A,B", help=(
     require(report)
     where = where_of(engine, jobs, workers, plugin, quiet)
     if league is not None:
-        _league(league, where, task, names_of(networks), names_of(schemes), out, done, report, moved)
+        _league(league, where, task, names_of(networks), names_of(schemes), out, done, report, moved,
+                replicate)
         return
     entry = flower_entry(flower, server_app, client_app, run_config)
     found = run_suite(where, schemes=names_of(schemes), more=[] if entry is None else [entry],
@@ -257,7 +260,7 @@ def suite(schemes: Annotated[str | None, typer.Option(metavar="A,B", help=(
 
 
 def _league(name: str, where: Where, task: str | None, networks: Sequence[str], wanted: Sequence[str],
-            out: Path | None, done: Path | None, report: bool, moved: bool) -> None:
+            out: Path | None, done: Path | None, report: bool, moved: bool, replicate: bool) -> None:
     from emul.study import standings
     from emul.study.league_runs import page, run, write_leaderboard
     from emul.study.leagues import League, entries_of
@@ -270,7 +273,7 @@ def _league(name: str, where: Where, task: str | None, networks: Sequence[str], 
     if moved:
         networks = [*asked, *(name for name, (of, _) in league.suite.moved().items() if of in asked)]
     out = out or Path("runs") / f"league-{name}-{league.task}"
-    rows = run(league, where, done or out / "rows.csv", out, networks, wanted)
+    rows = run(league, where, done or out / "rows.csv", out, networks, wanted, replicate)
     print("\n".join([*standings.lines(league, rows, asked), *(
         line for network in (asked if moved else ()) for line in standings.moved_lines(league, rows, network))]))
     write_leaderboard(league, rows, out / "leaderboard.csv")

@@ -12,8 +12,8 @@ from __future__ import annotations
 import csv
 import json
 import tomllib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 
@@ -24,7 +24,14 @@ from emul.study.cells import Cell, cells
 from emul.study.directory import StudyError
 from emul.study.suite import Suite, free, seconds, task_of
 
-TUNING, SCORING = "tuning", "scoring"
+TUNING, SCORING, REPLICATE = "tuning", "scoring", "replicate"      # the parts of the runs
+ACCURACY, LIKELIHOOD, SUMS = "accuracy", "likelihood", "sums"
+MEASURES = {                        # measure of a league -> the number that has to reach the target
+    ACCURACY: "the accuracy",
+    LIKELIHOOD: "exp(- loss): the geometric mean of the probability that the model gives the true class",
+    SUMS: "the number of rounds that gave their sum",
+}
+UPLOAD = "UPLOAD"                   # in the edits of a condition: the message of a scheme that has a client's input
 WAITING = "waiting"                 # the key of a space that is all timeouts of the scheme, in units of the network
 
 
@@ -46,7 +53,8 @@ class Range:
 @dataclass(frozen=True)
 class LeagueEntry:
     """A scheme in a league. parameters: as a scenario has them. every: rounds between two evaluations. price: of the
-    computations that the task's profile does not know, "": they end a run."""
+    computations that the task's profile does not know, "": they end a run. upload: the type of the message that has a
+    client's input, for conditions that name it."""
 
     label: str
     parameters: PlainDict
@@ -54,6 +62,7 @@ class LeagueEntry:
     points: int
     every: int = 1
     price: str = ""
+    upload: str = ""
 
     def values(self, point: int, first: int) -> dict[str, float]:
         """The values of a point by key of the space: the defaults, or place first + point - 1 of the sequence R_d."""
@@ -70,8 +79,13 @@ class LeagueEntry:
 class League:
     """The content of a league's file, for one task.
 
-    common: what decides the meaning of all its rows, as JSON. contrast: the label of the baseline with another setting,
-    which pages show beside it; "": none.
+    networks, extended: names of the suite's networks, or NETWORK:CONDITION. conditions: edits of the network by that
+    name. own_units: seconds by network, in place of those of the task. common: what decides the meaning of all its
+    rows, as JSON. contrast: the label of the baseline with another setting, which pages show beside it; "": none.
+    target_on: the network whose baseline sets the target of all; "": each has its own. rounds: all runs have so many,
+    also in tuning, whatever time they take; 0: time ends them. epsilon: the total of the client that loses most, which
+    each run has to spend; 0: none is asked. measure: of `MEASURES`. replicate: seeds on which the scoring may be run
+    again, to see whether its ranks hold.
     """
 
     name: str
@@ -90,6 +104,13 @@ class League:
     entries: tuple[LeagueEntry, ...]
     common: str = ""
     contrast: str = ""
+    conditions: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    own_units: dict[str, float] = field(default_factory=dict)
+    target_on: str = ""
+    rounds: int = 0
+    epsilon: float = 0.0
+    measure: str = ACCURACY
+    replicate: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, name: str, task: str | None = None, folder: Path | None = None, more: Sequence[Path] = ()) -> League:
@@ -102,7 +123,8 @@ class League:
             raise StudyError(f"--league {name}: no such league; there are {', '.join(known) or 'none'}")
         said = tomllib.loads(file.read_text(encoding="utf-8"))
         task = task or said["task"]
-        units = suite.units(task)
+        conditions = {name: tuple(edits) for name, edits in said.get("conditions", {}).items()}
+        units = _units(suite.units(task) | said.get("unit_s", {}), conditions)
         lacking = [network for network in (*said["networks"], *said.get("extended", ())) if network not in units]
         if lacking:
             raise StudyError(f"task {task}: has no unit for {', '.join(lacking)}: leagues run on tasks of the suite")
@@ -113,22 +135,34 @@ class League:
             own = {key: Range(**each) for key, each in parameters.pop("space", {}).items()}
             points, every = parameters.pop("points", said["tuning"]["points"]), parameters.pop("every", 1)
             entries.append(LeagueEntry(one.get("label", one["name"]), parameters, space | own, points, every,
-                                       parameters.pop("price", "")))
+                                       parameters.pop("price", ""), parameters.pop("upload", "")))
         # what a row does not depend on: a scheme or a network that is added leaves the rows of the others as they are
-        rules = {key: value for key, value in said.items() if key not in ("task", "entries", "extended", "contrast")}
+        free_to_change = ("task", "entries", "extended", "contrast", "replicate")
+        rules = {key: value for key, value in said.items() if key not in free_to_change}
         common = json.dumps([suite.version, task, {name: units[name] for name in said["networks"]}, rules],
                             sort_keys=True)
         return cls(name, suite, task, said["accuracy_of"], tuple(said["networks"]), tuple(said.get("extended", ())),
                    said["baseline"], said["target"], said["units"], tuple(said["seeds"]),
                    tuple(said["tuning"]["seeds"]), said["tuning"]["first"], tuple(said.get("sets", ())),
-                   tuple(entries), common, said.get("contrast", ""))
+                   tuple(entries), common, said.get("contrast", ""), conditions, said.get("unit_s", {}),
+                   said.get("target_on", ""),
+                   said.get("rounds", 0), said.get("epsilon", 0.0), said.get("measure", ACCURACY),
+                   tuple(said.get("replicate", ())))
+
+    def unit_s(self) -> dict[str, float]:
+        """Network -> its unit in seconds, also of those with a condition and of those with an assumed number moved."""
+        return _units(self.suite.units(self.task) | self.own_units, self.conditions)
+
+    def seeds_of(self, part: str) -> tuple[int, ...]:
+        """The seeds of a part of the runs."""
+        return {TUNING: self.tuning_seeds, SCORING: self.seeds, REPLICATE: self.replicate}[part]
 
     def meanings(self) -> dict[tuple[str, str], str]:
         """(label, network) -> a hash of all that decides the meaning of rows of this scheme on this network."""
-        units = self.suite.units(self.task)
+        units = self.unit_s()
         return {(entry.label, network): hashed([
             self.common, entry.parameters, {key: vars(one) for key, one in entry.space.items()}, entry.points,
-            entry.every, units.get(network), *([entry.price] if entry.price else [])])
+            entry.every, units.get(network), *filter(None, [entry.price, entry.upload])])
             for entry in self.entries for network in (*self.networks, *self.extended, *self.suite.moved())}
 
     @property
@@ -150,8 +184,9 @@ class League:
 
     def cells(self, entry: LeagueEntry, point: int, network: str, part: str, plugins: Sequence[str] = ()) -> list[Cell]:
         """One cell a seed. Raises ScenarioError, and StudyError for one whose computations cost nothing."""
-        unit = self.suite.units(self.task)[network]
+        unit = self.unit_s()[network]
         length = self.units * unit * (0.5 if part == TUNING else 1)
+        stop = f"rounds: {self.rounds}" if self.rounds else f"rounds: 100000, virtual_time: {seconds(length)}"
         values = entry.values(point, self.first)
         found = registry.find(entry.parameters["name"], plugins)
         waits = {key: seconds(values[WAITING] * unit) for key, field in scenario_keys(found.params).items()
@@ -159,16 +194,20 @@ class League:
         own = {key: value for key, value in values.items() if key != WAITING and "." not in key}
         scheme = {**waits, **entry.parameters, **own}
         edits = [*task_of(self.suite, self.task).edits, *self.sets,
-                 f"schemes=[{json.dumps(scheme)}]", f"stop={{rounds: 100000, virtual_time: {seconds(length)}}}",
+                 f"schemes=[{json.dumps(scheme)}]", f"stop={{{stop}}}",
                  f"evaluation={{every: {entry.every}}}",
                  *([f"compute.default={json.dumps(entry.price)}"] if entry.price else []),
                  *(f"{key}={value:g}" for key, value in values.items() if "." in key)]
-        seeds = self.tuning_seeds if part == TUNING else self.seeds
-        of, edit = self.suite.moved().get(network, (network, ""))
-        made = cells(self.suite.networks[of], {}, seeds, (), [*edits, *([edit] if edit else [])], plugins)
+        of, edit = self.suite.moved().get(network, (network.partition(":")[0], ""))
+        more = [edit] if edit else [one.replace(UPLOAD, entry.upload) for one in self.conditions.get(network, ())]
+        made = cells(self.suite.networks[of], {}, self.seeds_of(part), (), [*edits, *more], plugins)
         if reason := free(made[0].scenario):
             raise StudyError(f"{entry.label} on {network}: {reason}")
         return [replace(cell, network=network, scheme=entry.label) for cell in made]
+
+
+def _units(units: dict[str, float], conditions: Mapping[str, object]) -> dict[str, float]:
+    return units | {name: units[of] for name in conditions if (of := name.partition(":")[0]) in units}
 
 
 def entries_of(file: Path) -> list[PlainDict]:

@@ -22,7 +22,7 @@ import numpy as np
 
 from emul.base.plain import PlainDict
 from emul.base.streams import generator
-from emul.study.leagues import SCORING, TUNING, League
+from emul.study.leagues import LIKELIHOOD, REPLICATE, SCORING, SUMS, TUNING, League
 from emul.study.stats import RESAMPLES, holm
 from emul.study.text import aligned
 
@@ -71,7 +71,8 @@ def chosen(league: League, rows: Sequence[Row]) -> dict[str, int]:
         if entry.label == league.baseline:
             best = _best([[(0.0, -final(own[*place, point])) for point in range(entry.points)] for place in places])
             goal = {network: league.target * float(np.median([
-                final(own[network, seed, best]) for seed in league.tuning_seeds])) for network in league.networks}
+                final(own[league.target_on or network, seed, best]) for seed in league.tuning_seeds]))
+                for network in league.networks}
         if goal:
             found[entry.label] = _best([[(reaching(row, goal[place[0]])[0], -final(row)) for row in (
                 own[*place, point] for point in range(entry.points))] for place in places])
@@ -119,18 +120,18 @@ class Standing:
 
 
 def standings(league: League, rows: Sequence[Row], network: str, seeds: Sequence[int] | None = None,
-              share: float = 1.0) -> list[Standing]:
+              share: float = 1.0, part: str = SCORING) -> list[Standing]:
     """The schemes of a network that have all seeds, the best first. Those that the test does not tell from the first
-    of their group have one rank. seeds: a part of them. share: of the target."""
-    seeds = league.seeds if seeds is None else seeds
+    of their group have one rank. seeds: some of those of the part. share: of the target."""
+    seeds = league.seeds_of(part) if seeds is None else seeds
     scored: dict[str, dict[int, Row]] = {}
     for row in rows:
-        if row["part"] == SCORING and row["network"] == network and int(row["seed"]) in seeds:
+        if row["part"] == part and row["network"] == network and int(row["seed"]) in seeds:
             scored.setdefault(row["label"], {})[int(row["seed"])] = row
     scored = {label: own for label, own in scored.items() if len(own) == len(seeds)}
-    if league.baseline not in scored:
+    target = share * target_of(league, rows, network, part)
+    if league.baseline not in scored or math.isnan(target):
         return []
-    target = share * target_of(league, rows, network)
     times = {label: {seed: reaching(own[seed], target)[0] for seed in seeds} for label, own in scored.items()}
     left = sorted(scored, key=lambda label: (median([*times[label].values()]),
                                              -float(np.median([final(row) for row in scored[label].values()]))))
@@ -152,10 +153,18 @@ def standings(league: League, rows: Sequence[Row], network: str, seeds: Sequence
     return found
 
 
-def target_of(league: League, rows: Sequence[Row], network: str) -> float:
-    """The accuracy to reach on a network: a share of the median that the tuned baseline ends with, over all seeds."""
-    return league.target * float(np.median([final(row) for row in rows if (
-        row["part"], row["network"], row["label"]) == (SCORING, network, league.baseline)]))
+def target_of(league: League, rows: Sequence[Row], network: str, part: str = SCORING) -> float:
+    """The accuracy to reach on a network: a share of the median that the tuned baseline ends with, over all seeds; on
+    the network that decides it for all, if the league has one. Not a number where the baseline was not scored."""
+    ends = [final(row) for row in rows if (row["part"], row["network"], row["label"]) == (
+        part, league.target_on or network, league.baseline)]
+    return league.target * float(np.median(ends)) if ends else math.nan
+
+
+def goal(league: League, rows: Sequence[Row], network: str) -> str:
+    """The target of a network in words."""
+    value = target_of(league, rows, network)
+    return {SUMS: "a sum", LIKELIHOOD: f"exp(- loss) = {value:.3f}"}.get(league.measure, f"{100 * value:.1f} %")
 
 
 def log_ratios(one: Mapping[int, float], other: Mapping[int, float]) -> np.ndarray:
@@ -240,6 +249,11 @@ def leaders(found: Sequence[Standing]) -> set[str]:
     return {one.label for one in found if one.rank == 1}
 
 
+def unsettled(found: Sequence[Standing]) -> set[str]:
+    """The first scheme, and those whose interval of the ratio to it holds 1."""
+    return {one.label for one in found if one.ratio[1] <= 1}
+
+
 # --- what is said -----------------------------------------------------------------------------------------------------
 
 HEAD = ("rank", "scheme", "median s", "interval", "times the first", "interval of these", "times the baseline",
@@ -271,7 +285,7 @@ def lines(league: League, rows: Sequence[Row], networks: Sequence[str] = ()) -> 
         if not own:
             yield f"{network}: {league.baseline} has not been scored on all seeds yet"
             continue
-        yield f"{network}: seconds to {100 * target_of(league, rows, network):.1f} %"
+        yield f"{network}: seconds to {goal(league, rows, network)}"
         yield from aligned([HEAD, *table_lines(own)])
         missing = [entry.label for entry in league.entries if entry.label not in {one.label for one in own}]
         if missing:
@@ -334,13 +348,25 @@ def moved_lines(league: League, rows: Sequence[Row], network: str) -> Iterator[s
 
 
 def agreement(league: League, rows: Sequence[Row], networks: Sequence[str]) -> Iterator[str]:
-    """The rank correlations between halves of the seeds, targets and networks, by Spearman, and on how many networks
-    both halves have the same first rank."""
-    halves = league.seeds[::2], league.seeds[1::2]
-    parted = {network: [standings(league, rows, network, half) for half in halves] for network in networks}
-    same = sum(leaders(one) == leaders(other) for one, other in parted.values())
-    yield (f"halves of the seeds: the same first rank on {same} of {len(networks)} networks; Spearman "
-           + ", ".join(f"{network} {spearman(*both):.2f}" for network, both in parted.items()))
+    """The rank correlations between two sets of seeds, targets and networks, by Spearman, and on how many networks
+    the same schemes lead on both sets.
+
+    The sets are the scoring and its replicate where that is whole, and leaders have the first rank. Else they are the
+    halves of the seeds, of which no test can settle a lead: leaders are those whose interval of the ratio holds 1.
+    """
+    replicated = {network: own for network in networks
+                  if len(own := standings(league, rows, network, part=REPLICATE)) == len(league.entries)}
+    for network, own in replicated.items():
+        found = standings(league, rows, network)
+        one, other = (", ".join(sorted(leaders(each))) for each in (found, own))
+        yield (f"{network}, {len(league.replicate)} other seeds: first {other}, "
+               + ("as before" if one == other else f"before {one}") + f"; Spearman {spearman(found, own):.2f}")
+    if len(replicated) < len(networks):
+        halves = league.seeds[::2], league.seeds[1::2]
+        parted = {network: [standings(league, rows, network, half) for half in halves] for network in networks}
+        same = sum(unsettled(one) == unsettled(other) for one, other in parted.values())
+        yield (f"halves of the seeds: the same schemes lead on {same} of {len(networks)} networks; Spearman "
+               + ", ".join(f"{network} {spearman(*both):.2f}" for network, both in parted.items()))
     at = {network: [standings(league, rows, network, share=share) for share in TARGETS] for network in networks}
     yield "0.98 and 1.02 of the target, beside it: Spearman " + ", ".join(
         f"{network} {spearman(low, middle):.2f}, {spearman(high, middle):.2f}" for network, (low, middle, high)
@@ -386,7 +412,8 @@ def leaderboard(league: League, rows: Sequence[Row], who: str = "emul") -> list[
 def curves(league: League, rows: Sequence[Row], network: str, steps: int = 60) -> list[PlainDict]:
     """Of each scheme that is whole, {scheme, virtual_s, accuracy}: the median over seeds of the last accuracy seen."""
     mine = [row for row in rows if row["part"] == SCORING and row["network"] == network]
-    end = league.units * league.suite.units(league.task)[network]
+    end = max((path_of(row)[-1, 0] for row in mine if row["path"]), default=0.0) if league.rounds else (
+        league.units * league.unit_s()[network])
     found = []
     for label, own in groupby(sorted(mine, key=lambda row: row["label"]), key=lambda row: row["label"]):
         paths = [path_of(row) for row in own]

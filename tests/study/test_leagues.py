@@ -17,6 +17,9 @@ from hypothesis import strategies as st
 from benchmarks import leagues as submissions
 from emul import cli
 from emul.base.errors import ScenarioError
+from emul.registry import schemes as registry
+from emul.scenario import build_params
+from emul.scenario.schemes import parameters
 from emul.study import league_runs, leagues, standings
 from emul.study.directory import StudyError
 from emul.study.engines import in_turn
@@ -178,6 +181,92 @@ def test_published_points_are_scored_without_tuning_also_where_an_assumed_number
         run(folder, networks=["lam"])
 
 
+# --- conditions, budgets, sums ----------------------------------------------------------------------------------------
+
+def test_a_condition_edits_the_network_and_one_network_sets_the_target_of_all(folder: Path) -> None:
+    (folder / "leagues" / "plain.toml").write_text(
+        LEAGUE.replace('["lan"]', '["lan", "lan:far"]\ntarget_on = "lan"').replace("points = 2", "points = 1")
+        + '[conditions]\n"lan:far" = ["links[0].latency=100 ms"]\n')
+    found = run(folder, wanted=["fedavg"], networks=["lan:far"])
+    league = League.of("plain", folder=folder)
+    first = {row["network"]: float(row["path"].split(":")[0]) for row in found}
+    assert first["lan:far"] == pytest.approx(first["lan"] + 0.19, abs=0.01)         # there and back, 95 ms more each
+    assert standings.target_of(league, found, "lan:far") == standings.target_of(league, found, "lan")
+    assert standings.standings(league, [row for row in found if row["network"] != "lan"], "lan:far") == []
+
+
+PRIVATE = """\
+accuracy_of = "global"
+task = "digits"
+networks = ["lan"]
+baseline = "dp_fedavg"
+target = 0.9
+units = 8
+rounds = 3
+epsilon = 8.0
+seeds = [0]
+tuning = {seeds = [100], points = 1, first = 1}
+space = {waiting = {low = 1, high = 4, default = 4}}
+[[entries]]
+name = "dp_fedavg"
+eps = 8.0
+over = 3
+"""
+
+
+def test_a_run_that_does_not_spend_the_epsilon_of_its_league_is_refused(folder: Path) -> None:
+    file = folder / "leagues" / "plain.toml"
+    file.write_text(PRIVATE)
+    (folder / "costs.json").write_text(PRICES % ", ".join(f'"dp_fedavg/{one}": [0.01, 0]' for one in (
+        "client/train", "client/noise", "server/aggregate", "server/noise", "server/step")))
+    row, = run(folder)
+    assert row[league_runs.SPENT] == "server unbounded, client 8"
+    assert row["rounds"] == "3"
+    (folder / "rows.csv").unlink()
+    file.write_text(PRIVATE.replace("over = 3", "over = 4"))            # noise for a round more than there are
+    with pytest.raises(StudyError, match=r"a total epsilon of 8; that of dp_fedavg is server unbounded, client 6\."):
+        run(folder)
+    assert math.isnan(league_runs.largest("unbounded"))
+
+
+SUMS = """\
+accuracy_of = ""
+measure = "sums"
+task = "digits"
+networks = ["lan", "lan:gone"]
+baseline = "fedavg"
+target = 0.97
+units = 8
+rounds = 1
+seeds = [0, 1]
+tuning = {seeds = [100], points = 1, first = 1}
+sets = ["training=skip"]
+space = {waiting = {low = 1, high = 4, default = 4}}
+[conditions]
+"lan:gone" = ["faults=[{node: \\"client*\\", stage: UPLOAD, drop: true}]"]
+[[entries]]
+name = "fedavg"
+upload = "Update"
+[[entries]]
+name = "secagg"
+upload = "Masked"
+"""
+
+
+def test_a_sum_is_a_run_and_one_that_is_given_up_names_stage_and_count(folder: Path) -> None:
+    (folder / "leagues" / "plain.toml").write_text(SUMS)
+    (folder / "costs.json").write_text(PRICES % ", ".join([FEDAVG, *(f'"secagg/{one}": [0.01, 0]' for one in (
+        "client/train", "client/agree", "client/keys", "client/mask", "client/reveal", "client/share",
+        "server/aggregate", "server/agree", "server/reconstruct", "server/ring", "server/unmask"))]))
+    found = run(folder)
+    secagg = {row["network"]: row for row in found if row["label"] == "secagg"}
+    assert secagg["lan"]["path"].endswith(":1")
+    assert secagg["lan:gone"]["path"] == ""
+    assert "masked" in secagg["lan:gone"][league_runs.WHY].lower()
+    said = "\n".join(standings.lines(League.of("plain", folder=folder), found))
+    assert "lan: seconds to a sum" in said
+
+
 ENTRY = """\
 league = "plain"
 task = "digits"
@@ -223,18 +312,58 @@ def test_a_submission_is_checked_row_by_row(folder: Path, monkeypatch: pytest.Mo
         submissions.check(mine)
 
 
-# --- the league that comes along --------------------------------------------------------------------------------------
+def test_rows_are_computed_again_and_those_that_come_out_otherwise_may_move_ranks(
+        folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Suite, "of", classmethod(lambda cls, _=None, of=Suite.of: of(folder)))
+    (folder / "leagues" / "plain.toml").write_text(LEAGUE.replace("points = 2", "points = 1"))
+    run(folder)
+    monkeypatch.setattr(submissions, "TABLES", {"plain": folder / "rows.csv"})
+    monkeypatch.setattr(submissions, "AGAIN", folder / "again.csv")
+    submissions.compute_again(0.5, 0)
+    (said,) = submissions.said_of_again()
+    assert said.startswith("2 of 4 rows of `plain` were computed again on ")
+    assert said.endswith(": 2 have the same digest, 2 the same curve. No scheme's rank changes.")
+    times = {"base": [float(x) for x in range(10, 20)], "slow": [2.0 * x for x in range(10, 20)]}
+    found = [row | {"key": f"{row['label']}{row['seed']}", "digest": "d"} for row in rows(times)]
+    asked = leagues.replace(league(list(times), 10), name="plain")
+    monkeypatch.setattr(submissions, "leagues", lambda: [(asked, found)])
+    with (folder / "again.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, submissions.AGAIN_COLUMNS, restval="")
+        writer.writeheader()
+        writer.writerows({"table": "rows.csv", "key": f"slow{seed}", "digest": "d", "digest_again": "e",
+                          "path": "0.01:1:0.1 5:2:1"} for seed in range(10))
+    (said,) = submissions.said_of_again()
+    assert said.endswith(": 0 have the same digest, 0 the same curve. Ranks change on n.")
 
-def test_every_entry_of_the_league_that_comes_along_is_a_sound_scenario_with_prices() -> None:
-    league = League.of("plain", "digits")
-    for entry in league.entries:
-        cell, *_ = league.cells(entry, entry.points - 1, "home", TUNING)
+
+# --- the leagues that come along --------------------------------------------------------------------------------------
+
+LEAGUES = sorted(file.stem for file in (Suite.of().folder / "leagues").glob("*.toml"))
+
+
+@pytest.mark.parametrize("name", LEAGUES)
+def test_every_league_that_comes_along_has_sound_scenarios_and_prices(name: str) -> None:
+    league = League.of(name)
+    for number, network in enumerate(league.networks):          # as many entries as networks, for each takes a while
+        entry = league.entries[-1 - number]
+        cell, *_ = league.cells(entry, entry.points - 1, network, TUNING)
         assert cell.seed == 100
-    labels = {entry.parameters["name"] for entry in league.entries}
-    for task in ("digits", "fashion"):
-        prices = json.loads((league.suite.folder / "tasks" / f"{task}.profile.json").read_text())["costs"]
-        assert {f"{name}/client/train" for name in labels} <= set(prices)
-        assert {*league.networks, *league.extended} <= set(league.suite.units(task))
+    assert league.baseline in {entry.label for entry in league.entries}
+    for entry in league.entries:
+        own = {key: value for key, value in parameters(entry.parameters).items() if key != "name"}
+        build_params(registry.find(entry.parameters["name"]).params, own, f"{name}, {entry.label}")
+    prices = next((one.partition("file: ")[2].rstrip("}") for one in league.sets if "file: " in one), "")
+    for file in [prices] if prices else ["tasks/digits.profile.json", "tasks/fashion.profile.json"]:
+        costs = json.loads((league.suite.folder / file).read_text())["costs"]
+        assert {entry.parameters["name"] for entry in league.entries} <= {key.partition("/")[0] for key in costs}
+    assert all(unit > 0 for unit in league.unit_s().values())
+
+
+def test_every_scheme_has_an_entry_in_a_league_or_a_reason_to_have_none() -> None:
+    lines = submissions.scheme_lines()
+    assert [line[0] for line in lines] == list(registry.known())
+    for name, rows_in, waits_in, _, why in lines:
+        assert bool(rows_in or waits_in) != bool(why), name
 
 
 # --- spaces -----------------------------------------------------------------------------------------------------------
@@ -313,6 +442,22 @@ def test_the_contrast_is_set_beside_the_baseline_with_the_schemes_between_them()
     never = leagues.replace(asked, contrast="never")
     assert standings.contrast_line(never, found).startswith("never does not reach the target on most seeds; base takes")
     assert standings.contrast(leagues.replace(asked, contrast=""), found) == []
+
+
+def test_ranks_are_compared_with_those_of_other_seeds_or_of_halves_in_which_a_lead_can_show() -> None:
+    times = {"base": [float(x) for x in range(10, 20)], "slow": [2.0 * x for x in range(10, 20)]}
+    asked = leagues.replace(league(list(times), 10), replicate=tuple(range(10, 20)))
+    found = rows(times)
+    said, *_ = standings.agreement(asked, found, ["n"])
+    assert said == "halves of the seeds: the same schemes lead on 1 of 1 networks; Spearman n nan"
+    halves = [standings.standings(asked, found, "n", half) for half in (asked.seeds[::2], asked.seeds[1::2])]
+    assert [standings.leaders(half) for half in halves] == [{"base", "slow"}] * 2          # five seeds settle nothing
+    assert [standings.unsettled(half) for half in halves] == [{"base"}] * 2
+    others = rows({"base": times["slow"], "slow": times["base"]})
+    again = [row | {"part": leagues.REPLICATE, "seed": str(int(row["seed"]) + 10)} for row in others]
+    said, *_ = standings.agreement(asked, [*found, *again], ["n"])
+    assert said == "n, 10 other seeds: first slow, before base; Spearman nan"
+    assert standings.standings(asked, [*found, *again], "n") == standings.standings(asked, found, "n")
 
 
 def test_a_scheme_without_all_seeds_is_not_ranked() -> None:
