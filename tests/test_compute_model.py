@@ -147,7 +147,8 @@ def test_what_the_model_lacks_is_an_error_of_check(tmp_path: Path, old: str, new
 def test_a_table_that_lacks_a_number_of_the_model_is_told_which(tmp_path: Path) -> None:
     path = tmp_path / "s.yaml"
     path.write_text(text(tmp_path, "device,kind,flops,bandwidth\nslow,board,1e9,1e9\nfast,board,1e9,1e9\n"))
-    with pytest.raises(ScenarioError, match=r"slow +the table says no efficiency, use, launch_s of it, which mode: "):
+    with pytest.raises(ScenarioError, match=r"slow +the table says no efficiency, use, launch_s of it, which mode: "
+                                            "model needs: expected a device such as "):
         emul.check(path)
 
 

@@ -27,6 +27,10 @@ class EmulError(Exception):
 class InputError(EmulError):
     """A thing that the user names does not exist or cannot be used: the command line exits with code 2."""
 
+    def _render_traceback_(self) -> list[str]:
+        """IPython asks for this: a notebook shows the message, as the command line does, and no lines of emul."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 @dataclass(frozen=True)
 class Problem:

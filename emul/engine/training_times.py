@@ -158,7 +158,7 @@ def _unpriced(parts: Parts, devices: Sequence[DeviceClass | None], nodes: Sequen
         lacking = device.lacking(ROOFLINE)
         if lacking:
             yield Problem("devices", device.name, f"the table says no {', '.join(lacking)} of it, which mode: model "
-                          "needs; `emul devices` says of which devices it does")
+                          "needs: expected a device such as raspberry-pi-4 (`emul devices`), or another mode")
 
 
 def _too_large(one: DeviceTraining) -> str:

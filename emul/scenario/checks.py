@@ -27,6 +27,7 @@ from emul.scenario.params import check_params
 from emul.scenario.placing import Placed, chart_for, holders, islands, islands_at, node_speeds, placed_or_wrong
 from emul.scenario.schemes import (
     COMPRESS,
+    OF_ENTRY,
     SKIP,
     cannot_compress,
     cannot_skip,
@@ -145,7 +146,7 @@ def _existing(name: str, plugins: Sequence[str]) -> tuple[Scheme[object] | None,
 def _entry(scheme: AnyScheme, entry: PlainMapping, parts: SoundParts, network: Network | None,
            plugins: Sequence[str]) -> tuple[Verdicts, str | None]:
     """An entry's parameters, then its places, then the scheme's own judgement of both; and why its nodes are apart."""
-    params, wrong = check_params(scheme.params, own_parameters(entry))
+    params, wrong = check_params(scheme.params, own_parameters(entry), OF_ENTRY)
     if network is None or params is None:
         return Verdicts(wrong), None
     placed, wrong = placed_or_wrong(scheme, params, entry, network)

@@ -17,7 +17,7 @@ import dataclasses
 import math
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, Union
 
 from emul.base.errors import Problem
@@ -39,11 +39,15 @@ def build_params(cls: type, mapping: Mapping[str, object], name: str = "paramete
     return instance
 
 
-def check_params(cls: type, mapping: PlainMapping) -> tuple[object | None, list[Finding]]:
-    """The instance, or None and all that is wrong: (path below the mapping, found, expected)."""
+def check_params(cls: type, mapping: PlainMapping,
+                 beside: Sequence[str] = ()) -> tuple[object | None, list[Finding]]:
+    """The instance, or None and all that is wrong: (path below the mapping, found, expected).
+
+    beside: keys that may stand where the parameters do, of something else.
+    """
     hints = typing.get_type_hints(cls, include_extras=True)
     keys = scenario_keys(cls)
-    found: list[Finding] = [((key,), shown(value), "unknown parameter" + nearest(key, keys))
+    found: list[Finding] = [((key,), shown(value), "unknown parameter" + nearest(key, [*keys, *beside]))
                             for key, value in mapping.items() if key not in keys]
     values = {}
     for key, field in keys.items():

@@ -24,7 +24,8 @@ GONE = {
 _SAME = {"delay": "latency", "loss": "outage", "drop": "outage", "rate": "bandwidth", "throughput": "bandwidth",
          "capacity": "bandwidth", "dataset": "data", "optimizer": "solver", "learning_rate": "lr",
          "batch_size": "batch", "num_clients": "clients", "num_rounds": "rounds",
-         "algorithm": "schemes", "strategy": "schemes"}
+         "algorithm": "schemes", "strategy": "schemes",
+         "packet_loss": "outage", "jitter": "latency", "id": "label"}
 
 
 @dataclass

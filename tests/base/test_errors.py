@@ -32,3 +32,10 @@ def test_what_a_round_swallows_is_a_protocol_failure_and_a_violation_is_not(name
     assert issubclass(getattr(errors, name), errors.ProtocolFailure)
     assert not issubclass(errors.ProtocolViolation, errors.ProtocolFailure)
     assert not issubclass(errors.RoleError, errors.ProtocolFailure)
+
+
+def test_a_notebook_shows_a_mistake_without_the_lines_of_emul(capsys):
+    shell = pytest.importorskip("IPython.core.interactiveshell").InteractiveShell
+    history = pytest.importorskip("traitlets.config").Config({"HistoryManager": {"enabled": False}})
+    shell(config=history).run_cell("from emul.base.errors import *; raise InputError('there is no scenario x.yaml')")
+    assert capsys.readouterr().out == "InputError: there is no scenario x.yaml\n"

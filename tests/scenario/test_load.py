@@ -158,6 +158,7 @@ did you mean Mbit/s or MB/s?
      "line 12  links[0].latency  20  expected a duration such as 20 ms or 1 h: the unit is missing"),
     ({"links": "[{match: '*', bandwidth: 0}]"}, "line 12  links[0].bandwidth  0  "
      "expected a bandwidth above 0; a link that is down is a fault, one without limit is infinite"),
+    ({"links": "[{match: '*', loss: 0.1}]"}, 'line 12  links[0].loss  0.1  unknown key; did you mean "outage"?'),
     ({"links": "[{match: '*', outage: 0.3}]"}, "line 12  links[0].outage  0.3  "
      "expected none or a model such as {model: bernoulli, p: 0.1, per: round}"),
     ({"links": "[{match: '*', outage: {model: bernoulli, p: 0.3, per: roudn}}]"},
@@ -301,11 +302,13 @@ def test_a_wrong_seed_names_its_option():
 
 def test_names_of_nodes_schemes_parameters_and_task_are_checked_with_the_rest():
     text = small(faults="[{at: 1 s, node: client9, crash: true}]", stop="{rounds: 0}",
-                 schemes="[{name: fedavg, dedline: 3 s}, fedvg]", attacks="[{nodes: [clint1], data: label_flip}]")
+                 schemes="[{name: fedavg, dedline: 3 s, id: a}, fedvg]",
+                 attacks="[{nodes: [clint1], data: label_flip}]")
     assert table(text, "task.model=digit_cnn", "task.solver.sgd.lr=-1", check=True) == """\
 line 10  faults[0].node  "client9"  unknown node; did you mean "client3"?
 line 11  stop.rounds  0  expected a whole number in 1..1000000000
 line 12  schemes[0].dedline  "3 s"  unknown parameter; did you mean "deadline"?
+line 12  schemes[0].id  "a"  unknown parameter; did you mean "label"?
 line 12  schemes[1].name  "fedvg"  unknown scheme; did you mean "fedavg"?
 line 13  attacks[0].nodes[0]  "clint1"  unknown node; did you mean "client1"?
 --set task.model  "digit_cnn"  unknown model; did you mean "digits_cnn"?
