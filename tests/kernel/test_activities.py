@@ -539,7 +539,7 @@ bodies = st.lists(dos, max_size=4).map(tuple)
 programs = st.lists(st.tuples(bodies, bodies, bodies, bodies), min_size=1, max_size=3)
 faults = st.lists(st.builds(Crash, st.integers(0, 40).map(lambda ms: ms * MS), st.just("client1"),
                             st.none() | st.integers(1, 20).map(lambda ms: ms * MS)), max_size=1).map(tuple)
-quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def world(programs: list[Program], faults: Any, **how: Any) -> Ran:

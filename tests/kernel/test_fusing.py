@@ -137,7 +137,7 @@ def test_groups_are_of_one_label_and_passes_are_fused_where_batches_are_exchange
     assert groups == expected
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(clients=st.integers(1, 9), most=st.integers(2, 5), lanes=st.integers(1, 5),
        cost=st.sampled_from([0.0, 0.01, 0.3]),
        speeds=st.lists(st.sampled_from([0.2, 1.0, 3.0]), min_size=9, max_size=9),

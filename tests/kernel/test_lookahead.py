@@ -206,7 +206,7 @@ def assert_same_lives(fast: Ran, slow: Ran) -> None:
     assert links_of(fast) == links_of(slow)
 
 
-quick = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @given(cases(least_latency=1))       # at latency 0 nodes are not independent within an instant: see the next tests

@@ -268,7 +268,7 @@ def scenarios(draw: st.DrawFn) -> tuple[str, list[str], dict[str, float] | None]
     return text(entry + "}", draw(st.integers(3, 9))), sets, costs
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.sampled_from([abandoning, finishing, plain]), st.sampled_from([0.0, 0.005, 0.02, 0.04, 0.07, 0.1]),
        st.sampled_from([0.0, 0.01, 0.05]), st.sampled_from(["", ", outage: {model: bernoulli, p: 0.2, per: message}"]),
        st.integers(0, 999), st.integers(1, 3))
@@ -280,7 +280,7 @@ def test_roles_that_are_cut_and_lose_messages_run_the_same(
     assert found.digest == lent(client, *sets, served=False, costs=costs).digest
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(scenarios(), st.integers(1, 3), st.integers(0, 9))
 def test_a_run_is_the_same_whether_all_are_asked_or_one_of_each_class(
         case: tuple[str, list[str], dict[str, float] | None], workers: int, seed: int) -> None:

@@ -168,7 +168,7 @@ def pulled(kind: str, means: dict[int, np.ndarray]) -> Objective:
 
 
 @pytest.mark.parametrize("name", MODELS)
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(solver=SOLVERS, clients=st.lists(st.tuples(st.sampled_from([0, 1, 2, 4, 7, 11]), LENGTHS, st.booleans()),
                                         min_size=1, max_size=6),
        proximal=st.sampled_from([0.0, 0.0, 0.5]), part=st.sampled_from([None, None, 0.0, 0.5]),

@@ -119,7 +119,7 @@ def featured(name):
 
 
 @pytest.mark.parametrize("name", FEATURES)
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(arrivals, st.lists(st.integers(0, 6000), max_size=12), st.booleans(), plans, st.sampled_from([0, 50, 100, 200]))
 def test_a_change_that_changes_nothing_changes_nothing(name, pairs, times, last, plan, packet):
     """Whatever is planned anew, and whenever, the plan is the one of a fresh computation."""
@@ -133,7 +133,7 @@ def test_a_change_that_changes_nothing_changes_nothing(name, pairs, times, last,
 
 
 @pytest.mark.parametrize("name", FEATURES)
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(arrivals, plans)
 def test_every_message_leaves_once_or_is_in_flight(name, pairs, plan):
     """F25, with every feature and whatever happens to the link; and in order where nothing says otherwise."""

@@ -66,7 +66,7 @@ COPIES = st.tuples(st.sampled_from(["AdvertiseKeys", "KeyRing", "Shares", "Share
                                     "MaskedLacking", "UnmaskWithout", "Reveal"]), st.integers(0, 7), st.integers(0, 7))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.sampled_from(["secagg", "secagg_plus", "ccesa"]), st.sampled_from(["direct", "server"]), st.integers(2, 5),
        st.integers(0, 99), st.frozensets(COPIES, max_size=12))
 def test_whatever_is_lost_a_sum_is_exact_or_given_up_and_nobody_is_exposed(

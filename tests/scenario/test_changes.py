@@ -501,7 +501,7 @@ any_fault = st.one_of(
 @example([LinkDown(5 * MS, "server", "client2", None, "pause"), LinkUp(83 * MS, "*", "client2"),
           Churn("client2", Fixed(17 * MS), Fixed(17 * MS), "leave", False)], "maxmin", 0)
 @given(st.lists(any_fault, min_size=1, max_size=4), st.sampled_from(["fifo", "maxmin"]), st.integers(0, 99))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_nodes_live_the_same_with_lookahead_and_for_any_workers(faults: list[Any], sharing: Any, seed: int) -> None:
     def run(**how: Any) -> Ran:
         return run_world({"server": rounds_server, "client": rounds_client}, faults=faults, stop=Stop(rounds=4),

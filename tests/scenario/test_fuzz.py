@@ -20,7 +20,7 @@ CANONICAL = (Path(__file__).parent / "canonical.yaml").read_text()
 GOOD = "".join(line for line in CANONICAL.splitlines(keepends=True)
                if not any(word in line for word in ("behave:", "secagg", "fair_seccogc")))
 TREE = read(GOOD).tree
-FEW = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 WORDS = st.sampled_from(["none", "iid", "fedavg", "*", "a->b", "client1->server", "20 ms", "1 MB", "20 Mbit/s",
                          "3..9", "", "~", "star", "infinite", "digits", "mnist", "bernoulli", "~nobody/x", "\0", "0",

@@ -151,7 +151,7 @@ def attempt(text: str) -> scenario.Scenario | None:
     return None
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(KEYS, VALUES, max_size=6), ROLES, st.sampled_from([
     {}, {"file": str(SMALL)}, {"generator": "ring"}, {"generator": "grid", "rows": 2, "columns": 2}]))
 def test_whatever_a_topology_says_the_answer_is_a_scenario_or_a_scenario_error(tree, roles, base):

@@ -137,7 +137,7 @@ def holds_with_need(play: Any, scheme: str, n: int, lost: frozenset[tuple[str, i
         assert played.reports[1] == {"U0": n, "Keys": len(sets[0]), "U1": len(sets[1]), "U2": len(sets[2]), "U3": need}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(patterns(14))
 def test_A11_lightsecagg_is_exact_iff_U_clients_answer(play: Any, pattern: Any) -> None:
     n, lost = pattern
@@ -154,7 +154,7 @@ def test_A11_lightsecagg_is_exact_in_400_patterns_iff_U_clients_answer(play: Any
     holds_with_need(play, "lightsecagg", n, lost, U, P31)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(patterns(12))
 def test_A13_fastsecagg_rs_is_exact_iff_S_plus_T_clients_answer(play: Any, pattern: Any) -> None:
     n, lost = pattern
@@ -162,7 +162,7 @@ def test_A13_fastsecagg_rs_is_exact_iff_S_plus_T_clients_answer(play: Any, patte
     holds_with_need(play, "fastsecagg", n, lost, code.need, code.p)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.integers(9, 20).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(1, n), max_size=n // 2)))
        .map(lambda drawn: (drawn[0], frozenset(("Answer", i) for i in drawn[1]))))
 def test_A13_fastsecagg_product_is_exact_iff_peeling_completes(play: Any, pattern: Any) -> None:

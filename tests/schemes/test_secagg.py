@@ -129,7 +129,7 @@ def predicate(n: int, t: int, lost: frozenset[tuple[str, int]],
     return sets, ""
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(patterns())
 def test_A1_a_round_is_exact_over_U3_or_fails_as_the_predicate_says(play: Any, pattern: Any) -> None:
     n, t, lost, shares = pattern
@@ -153,7 +153,7 @@ def test_A1_a_round_is_exact_over_U3_or_fails_as_the_predicate_says(play: Any, p
         assert not played.models[0].any()          # the model is kept, and has its point on the curve
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 300), st.none() | st.integers(1, 400)), max_size=5),
        st.sampled_from([None, 0.05, 0.2]))
 def test_a_round_is_exact_whenever_clients_crash_and_return(play: Any, crashes: Any, deadline_s: Any) -> None:

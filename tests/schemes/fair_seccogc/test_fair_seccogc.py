@@ -185,7 +185,7 @@ KINDS = ["KeyRequest", "PublicKey", "KeyRing", "KeysHeld", "Model", "Continue", 
          "Rekey", "Present", "Group", "GroupHeld", "GroupSum"]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**32), st.floats(0, 0.5), st.sampled_from(["continue", "repeat"]), st.booleans(),
        st.frozensets(st.sampled_from(KINDS)), st.sampled_from([None, 0.03]),
        st.lists(st.tuples(st.integers(0, 5), st.integers(0, 300), st.integers(1, 200)), max_size=2),

@@ -42,7 +42,7 @@ def _some_groups_are_flagged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(DETECTORS, "some", drawn)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(CLIENTS, st.integers(3, 6), st.dictionaries(st.integers(1, 16), st.sampled_from(
     ["AdvertiseKeys", "SharesUp", "MaskedParts", "Reveal", "RevealLow"]), max_size=4), st.integers(0, 99))
 def test_A18_the_sum_over_groups_that_are_kept_is_exact_or_the_round_is_given_up(

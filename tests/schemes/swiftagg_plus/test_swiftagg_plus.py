@@ -142,7 +142,7 @@ def holds(play: Any, p: Pattern) -> None:
         assert found.exact
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(patterns(16))
 def test_A15_exact_iff_enough_sequences_live(play: Any, p: Pattern) -> None:
     holds(play, p)
