@@ -6,7 +6,7 @@
 
 and so on with the other scenarios of scenarios/published. The last computes the clock or the formula that a source used
 in place of a network, and puts it beside what the source has printed (docs/reproductions/data/safa_printed.csv,
-safa_lag_printed.csv, and `TIMES` here) and beside the runs: safa.csv, safa_accuracy.csv, safa_lags.csv and times.csv in
+safa_lag_printed.csv, and `TIMES` here) and beside the runs: safa.csv, safa_lags.csv and times.csv in
 docs/reproductions/others.
 """
 
@@ -156,22 +156,6 @@ def lags(printed: pd.DataFrame) -> Iterator[dict[str, object]]:
         yield one | found
 
 
-def accuracies(printed: pd.DataFrame, done: Sequence[Mapping[str, str]]) -> Iterator[dict[str, object]]:
-    """Printed and run of each cell of CNN on MNIST. averaged: of the runs with a server's rate of C (1 - p)."""
-    of = {(row["scheme"], json.loads(row["values"])["links[1].outage.p"]): row for row in done
-          if row["file"].endswith("safa_accuracy.yaml")}
-    for one in printed[printed["task"] == "CNN"].to_dict("records"):
-        found = {name: of.get((f"{label}_{round(100 * one['fraction'])}", one["crash"]))
-                 for name, label in (("run", one["scheme"]), ("averaged", "averaged"))}
-        if found["run"] is None:
-            continue
-        values = {name: float(row["best_accuracy"]) for name, row in found.items()
-                  if row is not None and (name == "run" or one["scheme"] == "fedavg")}
-        yield {key: one[key] for key in ("scheme", "crash", "fraction", "best_accuracy")} | {
-            name: round(values[name], 4) if name in values else "" for name in ("run", "averaged")} | {
-            "within_a_point": abs(values["run"] - one["best_accuracy"]) <= 0.01}
-
-
 # --- times of FLGo, NVFlare and a Flower app -------------------------------------------------------------------------
 
 def waited(k: int, of: int, rounds: int) -> float:
@@ -214,7 +198,8 @@ TIMES = (
     ("FLGo 4.5", "wait for all of 20", "flgo_drawn.yaml", "wait_for_all", 5545.0, None, waited(20, 20, 6)),
     ("FLGo 4.5", "budget of 200, stale updates lost", "flgo_drawn.yaml", "budget_200", 1206.0, None, 6 * 200.0),
     ("FLGo 4.5", "first 10 of 20, stale updates lost", "flgo_drawn.yaml", "first_10", 1113.0, None, waited(10, 20, 6)),
-    ("FLGo 4.5", "buffer of 10, 20 train", "flgo_drawn.yaml", "buffer_10", 1113.0, None,
+    ("FLGo 4.5", "buffer of 10, 20 train", "flgo_drawn.yaml", "buffer_10", 1113.0, None, None),
+    ("FLGo 4.5", "first 10, 20 more train in each round", "flgo_drawn.yaml", "", 1113.0, None,
      float(np.mean([stale(seed, first=10)[0] for seed in range(200)]))),
     ("FLGo 4.3", "FedAvg", "flgo_fixed.yaml", "fedavg", None, None, FEDAVG_UNITS),
     ("FLGo 4.3", "TiFL", "flgo_fixed.yaml", "tifl", None, None, TIFL_UNITS),
@@ -234,7 +219,19 @@ def times(done: Sequence[Mapping[str, str]]) -> Iterator[dict[str, object]]:
                "their_formula": round(theirs, 1) if theirs else "", "formula": round(ours, 1) if ours else "",
                "run": round(float(np.mean(found)), 1) if found else "",
                "run_2.5": round(float(low), 1) if found else "", "run_97.5": round(float(high), 1) if found else "",
-               "printed_within": bool(low <= printed <= high) if printed and found else "", "seeds": len(found)}
+               "printed_within": bool(low <= printed <= high) if printed and len(found) > 9 else "",
+               "seeds": len(found)}
+
+
+def conditions(done: Sequence[Mapping[str, str]]) -> Iterator[dict[str, object]]:
+    """Runs of the studies that print no times, one for each of their conditions."""
+    for study, scenario in (("5G, WiFi, Ethernet", "access_5g.yaml"), ("Flower at the edge", "flower_edge.yaml")):
+        for row in done:
+            if row["file"].endswith(scenario):
+                told = [f"{key.rpartition('.')[2]} {value}" for key, value in json.loads(row["values"]).items()]
+                yield {"study": study, "case": ", ".join([row["scheme"], *told, *json.loads(row["sets"])]),
+                       "run": row["virtual_s"], "rounds": row["rounds"],
+                       "received": json.loads(row["means"])["received"], "seeds": 1}
 
 
 def main() -> None:
@@ -245,10 +242,7 @@ def main() -> None:
     found = pd.DataFrame(cells(printed, done))
     found.to_csv(OUT / "safa.csv", index=False)
     print(f"{int(found['within'].sum())} of {len(found)} printed lengths of rounds within {SEEDS} seeds of the formula")
-    learnt = pd.DataFrame(accuracies(printed, done))
-    learnt.to_csv(OUT / "safa_accuracy.csv", index=False)
-    print(learnt.to_string())
-    timed = pd.DataFrame(times(done))
+    timed = pd.DataFrame([*times(done), *conditions(done)])
     timed.to_csv(OUT / "times.csv", index=False)
     print(timed.to_string())
     for said, how in (("first 10", {"first": 10}), ("budget of 200", {"budget": 200.0})):

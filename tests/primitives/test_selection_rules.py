@@ -277,9 +277,11 @@ def test_fedcs_knows_a_client_by_its_last_update_alone():
     rule = FedCSRule(FedCS(round_s=20))
     assert rule.choose(rng(), [1, 2, 3], 3, 1, {1: 0.0, 3: 0.0}) == [1, 3]      # unknown ones are tried
     rule.learn(Heard(1, [1, 2, 3], {1: 12.0, 3: 30.0}, 40.0, {1: 8.0, 3: 29.0, 2: 1.0}))
-    assert rule.training == {1: 8.0, 3: 29.0}                                   # nothing of 2, whose update is missing
+    assert rule.training == {1: 8.0, 2: 40.0, 3: 29.0}                          # 2 has had its chance
     assert rule.upload == {1: 2.0, 3: 0.5}
-    assert rule.choose(rng(), [1, 2, 3], 3, 2, {1: 0.0, 2: 0.0, 3: 0.0}) == [1, 2]
+    assert rule.choose(rng(), [1, 2, 3], 3, 2, {1: 0.0, 2: 0.0, 3: 0.0}) == [1]
+    rule.learn(Heard(2, [1], {}, 20.0, {}))
+    assert rule.training[1] == 8.0                                              # a lost update changes nothing
 
 
 @given(TIMES, st.integers(1, 80))

@@ -9,9 +9,9 @@ t_UD: a training, t_UL: an upload, T_d(S): the slowest download of S; uploads go
 is the rule of Wu et al., IEEE TC 2021, whose clients have a link each: x joins S if 2 t_UL + t_UD < T_round.
 
 Deviations: candidates do not foretell their times. The server knows t_UD from what a client told with its last update,
-and takes half of the other time that this update took as t_UL and as its download; a client of which it has had no
-update counts as 0, and is therefore tried. T_CS and T_Agg are 0, and clients send when they are ready, whatever the
-estimate supposes.
+and takes half of the other time that this update took as t_UL and as its download. A client of which it has had no
+update is tried: it counts as 0 at first, and then as long as the server has waited for it. T_CS and T_Agg are 0, and
+clients send when they are ready, whatever the estimate supposes.
 """
 
 from __future__ import annotations
@@ -68,6 +68,9 @@ class FedCSRule:
             if k in heard.told:
                 self.training[k] = heard.told[k]
                 self.upload[k] = max(0.0, seconds - heard.told[k]) / 2
+        for k in heard.chosen:          # it was there; else one that is always too slow would be tried in each round
+            if k not in heard.seconds and k not in self.upload:
+                self.training[k] = heard.waited
 
 
 def within(round_s: float, training: Mapping[int, float], upload: Mapping[int, float]) -> list[int]:
