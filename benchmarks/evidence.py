@@ -41,6 +41,7 @@ TABLES = {                              # table of cells -> pages that stand on 
     STUDIES / "moving_grid.csv": ("studies/moving.md",),
     STUDIES / "internet.csv": ("studies/internet.md",),
     STUDIES / "league_plain.csv": ("atlas.md",),
+    STUDIES / "league_sums.csv": ("atlas.md",),
 }
 TIMINGS = {                             # what a machine took, which no other one takes -> what was timed
     REPRODUCTIONS / "ebs_cfl_costs.csv": "CPU seconds of the steps of secure sums",
@@ -63,6 +64,7 @@ OTHERS = {                              # without a key for each row -> what the
     REPRODUCTIONS / "ebs_cfl_masks.csv": "models of a run, which `python -m benchmarks.ebs_cfl --masks` compares again",
     REPRODUCTIONS / "seccogc_analysis.csv": "`analysis` of runs of seccogc_done.csv",
     REPRODUCTIONS / "mp_dp_attacks.csv": "attacks on runs, which `python -m benchmarks.mp_dp_attacks` makes again",
+    STUDIES / "league_again.csv": "rows of leagues, which `python -m benchmarks.leagues --again 0.05` computes again",
     STUDIES / "devices_operations.csv": "operations of steps, which `python -m benchmarks.bench_devices` counts again",
     STUDIES / "devices_published.csv": "seconds of steps that others have printed",
     STUDIES / "suite_flower.csv": "Flower apps, which `python -m benchmarks.suite_flower` runs again",

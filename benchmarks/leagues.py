@@ -34,13 +34,13 @@ from emul.study.cells import asked
 from emul.study.directory import StudyError
 from emul.study.job import CellJob, PoolOnDemand, run_cell
 from emul.study.league_runs import read, row_of
-from emul.study.leagues import SCORING, TUNING, League, LeagueEntry, entries_of
+from emul.study.leagues import SCORING, SUMS, TUNING, League, LeagueEntry, entries_of
 from emul.study.standings import Row
 from emul.study.suite import Suite
 
 PAGE = ROOT / "docs" / "atlas.md"
 DATA = ROOT / "docs" / "studies" / "data"
-TABLES = {name: DATA / f"league_{name}.csv" for name in ("plain",)}        # league -> its rows, of all tasks
+TABLES = {name: DATA / f"league_{name}.csv" for name in ("plain", "sums")}         # league -> its rows, of all tasks
 AGAIN = DATA / "league_again.csv"
 AGAIN_COLUMNS = ("table", "key", "part", "network", "label", "point", "seed", "digest", "processor", "torch",
                  "revision", "made", "digest_again", "path")
@@ -68,15 +68,17 @@ def paragraphs(league: League, rows: list[Row]) -> Iterator[str]:
         f"- `{network}`, seconds to {standings.goal(league, rows, network)}: "
         + ", ".join(f"{one.label} {one.median:.3g}" for one in own if one.rank == 1) + "."
         for network, own in found.items())
-    yield f"`{league.name}`, `{league.task}`: the schemes of the first rank, which the test does not tell apart."
+    task = "" if any(one.startswith("task={") for one in league.sets) else f", `{league.task}`"     # or one of its own
+    yield f"`{league.name}`{task}: the schemes of the first rank, which the test does not tell apart."
     yield first
     yield markdown(("network", *standings.HEAD), ([network, *line] for network, own in found.items()
                                                   for line in standings.table_lines(own)))
     yield "\n".join(f"- {line}" for line in [
         *(f"{network}: {standings.contrast_line(league, own)}" for network, own in found.items()
           if standings.contrast(league, own)),
-        *standings.agreement(league, rows, list(found)),
+        *(standings.agreement(league, rows, list(found)) if league.measure != SUMS else ()),    # times hardly vary
         *(line for network in found for line in standings.moved_lines(league, rows, network)),
+        *(line for network in found for line in standings.given_up(league, rows, network)),
         standings.badge(league, rows)])
 
 
@@ -155,7 +157,7 @@ def draw() -> None:
     import pandas as pd
 
     for league, rows in leagues():
-        if whole(league, rows):
+        if whole(league, rows) and league.name in DRAWN:
             panels, below = [], alt.Legend(orient="bottom", direction="horizontal")     # beside, long names are cut
             for network in league.networks:
                 curves = pd.DataFrame(standings.curves(league, rows, network))
@@ -216,8 +218,9 @@ def said_of_again() -> Iterator[str]:
         same = sum(row["digest"] == row["digest_again"] for row in mine.values())
         curves = sum(row["path"] == mine[row["key"]]["path"] for row in rows if row["key"] in mine)
         first = next(iter(mine.values()))
-        yield (f"{len(mine)} of {len(rows)} rows of `{league.name}` were computed again on {first['processor']}: "
-               f"{same} have the same digest, {curves} the same curve. "
+        yield (f"{len(mine)} of {len(rows)} rows of `{league.name}` were computed again without the wide "
+               f"instructions of the processor ({first['processor']}): {same} have the same digest, {curves} the same "
+               "curve. "
                + (f"Ranks change on {', '.join(moved)}." if moved else "No scheme's rank changes.")
                + ("" if standings.chosen(league, rows) == standings.chosen(league, new) else " Tuned points change."))
 

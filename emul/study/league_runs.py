@@ -26,6 +26,7 @@ from emul.study.runs import StudyProgress, Where
 from emul.study.standings import (
     HEAD,
     LEADERBOARD,
+    WHY,
     Row,
     chosen,
     contrast,
@@ -42,7 +43,6 @@ POINTS_OF_PATH = 30                 # observations that a row keeps of a run, be
 COLUMNS = (*AGAIN, "league", "task", "definition", "part", "network", "label", "point", "accuracy_of", "accuracy",
            "rounds", "rounds_failed", "virtual_s", "bytes", "oracle_waits", "path")
 SPENT = "epsilon_in_total"          # a column of leagues with a budget of privacy
-WHY = "first_failure"               # of leagues of sums: node, stage and count
 WITHIN = 0.01                       # the share by which what a run spent may differ from the budget
 
 

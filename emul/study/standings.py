@@ -27,6 +27,7 @@ from emul.study.stats import RESAMPLES, holm
 from emul.study.text import aligned
 
 Row = Mapping[str, str]
+WHY = "first_failure"               # a column of leagues of sums: node, stage and count
 
 ALPHA = 0.05
 TARGETS = (0.98, 1.0, 1.02)         # shares of the target under which ranks are compared
@@ -305,6 +306,8 @@ def findings(league: League, rows: Sequence[Row], networks: Sequence[str] = ()) 
         yield "at most 1, 1.5, 2 and 4 times the least time, on this share of networks and seeds: " + "; ".join(
             f"{label} {', '.join(f'{x:.2f}' for x in shares)}" for label, shares in profile(found).items())
         yield from agreement(league, rows, list(found))
+    for network in found:
+        yield from given_up(league, rows, network)
     points = chosen(league, rows)
     yield "chosen points: " + "; ".join(
         f"{entry.label} {points[entry.label]} ({', '.join(f'{key} {value:g}' for key, value in values.items())})"
@@ -345,6 +348,17 @@ def moved_lines(league: League, rows: Sequence[Row], network: str) -> Iterator[s
             yield f"{name} ({edit}), of {len(labels)} schemes: " + (
                 f"first {', '.join(sorted(now))}, as without" if now == before else
                 f"first {', '.join(sorted(now))}, without it {', '.join(sorted(before))}")
+
+
+def given_up(league: League, rows: Sequence[Row], network: str) -> Iterator[str]:
+    """Of each scheme whose sums did not all come on a network, of a league of sums: how many, and a reason."""
+    if league.measure == SUMS:
+        for entry in league.entries:
+            place = (SCORING, network, entry.label)
+            own = [row for row in rows if (row["part"], row["network"], row["label"]) == place]
+            if reasons := sorted({row[WHY].partition(": ")[2] for row in own if not row["path"]}):
+                yield (f"{network}: {entry.label} gave {sum(not row['path'] for row in own)} of {len(own)} sums up: "
+                       + f"such as {reasons[0]}")
 
 
 def agreement(league: League, rows: Sequence[Row], networks: Sequence[str]) -> Iterator[str]:
