@@ -23,6 +23,7 @@ html_title = "emul"
 html_show_copyright = False
 html_static_path = ["static"]
 html_js_files = ["sorted.js"]               # tables of the leagues, sorted and searched
+html_search_scorer = str(HERE / "static" / "scorer.js")
 html_theme_options = {"source_directory": "docs/", "source_branch": "main"}
 if address := re.search(r"^repository-code: *(\S+)", (HERE.parent / "CITATION.cff").read_text("utf-8"), re.MULTILINE):
     html_theme_options["source_repository"] = address[1]
