@@ -23,7 +23,8 @@ ROOT = Path(__file__).resolve().parents[1]
 # stems of words of questions that users asked -> a page that answers
 ASKED = {"cite": "citing", "bibtex": "citing", "quota": "questions", "meter": "questions", "reorder": "questions",
          "gib": "questions", "join": "questions", "straggler": "studies/stragglers", "optuna": "tasks",
-         "hydra": "tasks", "latex": "studies", "slurm": "cluster", "resum": "commands", "protect": "made/schemes", "lora": "fine-tuning", "stale": "schemes/asynchronous"}
+         "hydra": "tasks", "latex": "studies", "slurm": "cluster", "resum": "commands",
+         "protect": "made/schemes", "lora": "fine-tuning", "stale": "schemes/asynchronous"}
 
 
 @pytest.fixture(scope="module")
