@@ -33,7 +33,7 @@ ORDER = ("no attack", "label_flip", "krum_attack", "trim_attack", "scaling", "ad
 # of rows, each with its colour in every figure
 SCHEMES = {"fedavg": "#4c78a8", "median": "#b279a2", "trimmed_mean": "#ff9da6", "krum": "#9d755d", "fltrust": "#f58518",
            "ifca": "#e45756", "rfca": "#72b7b2", "rfca_least": "#eeca3b", "rfca_refresh": "#54a24b",
-           "rfca_quarter": "#79706e", "rfca_decay": "#d67195", "ebs_cfl": "#000000"}
+           "rfca_quarter": "#79706e", "rfca_decay": "#3b3b98", "ebs_cfl": "#000000"}
 SHORT = {"backdoor": "scaling", "adaptive": "adaptive"}
 STEPS = {"rfca": (1.0, 0.0), "rfca_quarter": (0.25, 0.0), "rfca_decay": (1.0, 0.1)}     # rate, rate_decay
 TABLE_OF_MASKS = ROOT / "docs" / "reproductions" / "data" / "ebs_cfl_masks.csv"

@@ -183,6 +183,10 @@ ENTRIES = {
     "noloco_10": Entry("name: noloco, steps: 10, gamma: 0.7", 10),
     "async_10": Entry("name: async_diloco, steps: 10", 10 / CLIENTS, every=4),
 }
+# of figures: a colour an algorithm, a dash a number of steps in a round
+COLOURS = {"ddp": "#4c78a8", "local_sgd": "#f58518", "diloco": "#b279a2", "streaming": "#e45756",
+           "sparseloco": "#54a24b", "noloco": "#9d755d", "async": "#eeca3b"}
+DASHES = {1: [1, 0], 10: [6, 2], 50: [2, 2], 250: [8, 2, 2, 2]}
 PANELS = {                              # name -> (size, latency of a link in ms, is one uplink a tenth)
     "1B": ("1B", 2.5, False), "1B, 150 ms": ("1B", 37.5, False), "1B, one uplink a tenth": ("1B", 2.5, True),
     "10B": ("10B", 2.5, False), "10B, one uplink a tenth": ("10B", 2.5, True),
@@ -554,37 +558,45 @@ def draw(found: pd.DataFrame, folder: Path) -> Path:
     import altair as alt
 
     timed = times(found).dropna(subset=["to_target_s"])
-    across = alt.X("mbps:Q", title="bandwidth, Mbit/s", scale=alt.Scale(type="log", nice=False, padding=12),
-                   axis=alt.Axis(values=[50, 200, 1000, 5000], format=",d"))
     powers = alt.Axis(values=[10**k for k in range(1, 8)], format=",d")
     up = alt.Y("to_target_s:Q", title=f"virtual seconds to a loss of {TARGET}", axis=powers,
                scale=alt.Scale(type="log", nice=False, padding=12))
-    lines = alt.Chart(timed).mark_line(point=True).encode(
-        x=across, y=up, color=alt.Color("scheme:N", title=None, sort=list(ENTRIES)))
-    chart = lines.properties(width=260, height=220).facet(
-        facet=alt.Facet("panel:N", title=None, sort=list(PANELS)), columns=2).resolve_scale(y="independent")
-    folder.mkdir(parents=True, exist_ok=True)
     file = folder / "internet-time.svg"
-    chart.configure_view(stroke=None).save(file)
+    titles = {name: name.replace("10B", "10^10 parameters").replace("1B", "10^9 parameters") for name in PANELS}
+    _save(timed, up, titles, "panel", file)
     return file
+
+
+def _save(frame: pd.DataFrame, up: Any, panels: Mapping[str, str], of: str, file: Path) -> None:
+    """A panel for each name of the column `of`, against the bandwidth; panels: name -> title."""
+    import altair as alt
+
+    parts = frame["scheme"].str.extract(r"^(?P<algorithm>.*?)(?:_(?P<steps>\d+))?$")
+    frame = frame.assign(algorithm=parts["algorithm"], steps=parts["steps"].fillna("1").astype(int))
+    shown = {name: colour for name, colour in COLOURS.items() if name in set(frame["algorithm"])}
+    lengths = {steps: dash for steps, dash in DASHES.items() if steps in set(frame["steps"])}
+    across = alt.X("mbps:Q", title="bandwidth, Mbit/s", axis=alt.Axis(values=[50, 200, 1000, 5000], format=",d"),
+                   scale=alt.Scale(type="log", nice=False, padding=12, domain=[50, 10_000]))
+    colour = alt.Color("algorithm:N", title=None, sort=None, scale=alt.Scale(domain=[*shown], range=[*shown.values()]))
+    dash = alt.StrokeDash("steps:O", title="steps a round", legend=alt.Legend(symbolType="stroke", symbolSize=600),
+                          scale=alt.Scale(domain=[*lengths], range=[*lengths.values()]))
+    bases = {title: alt.Chart(frame[frame[of] == name]).encode(x=across, y=up, color=colour)
+             for name, title in panels.items()}
+    drawn = [(base.mark_line().encode(strokeDash=dash) + base.mark_circle()).properties(
+        width=260, height=200, title=title) for title, base in bases.items()]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    alt.concat(*drawn, columns=2).configure_view(stroke=None).save(file)
 
 
 def draw_troubles(found: pd.DataFrame, folder: Path) -> Path:
     """The share of time that is training which counts against the uplink, a line a scheme, a panel a trouble: SVG."""
     import altair as alt
 
-    order = ["none", *TROUBLES]
-    across = alt.X("mbps:Q", title="bandwidth, Mbit/s", scale=alt.Scale(type="log", nice=False, padding=12),
-                   axis=alt.Axis(values=[50, 200, 1000, 5000], format=",d"))
-    up = alt.Y("share:Q", title="share of time that trains", axis=alt.Axis(format=".0%"))
+    up = alt.Y("share:Q", title="share of time that trains", axis=alt.Axis(format=".0%"),
+               scale=alt.Scale(domain=[0, 1]))
     shown = shares(found)[["mbps", "share", "scheme", "trouble"]].astype({"mbps": float})
-    lines = alt.Chart(shown).mark_line(point=True).encode(
-        x=across, y=up, color=alt.Color("scheme:N", title=None, sort=[*dict.fromkeys((*STEADY, *SURVIVORS))]))
-    chart = lines.properties(width=260, height=180).facet(facet=alt.Facet("trouble:N", title=None, sort=order),
-                                                          columns=2)
-    folder.mkdir(parents=True, exist_ok=True)
     file = folder / "internet-troubles.svg"
-    chart.configure_view(stroke=None).save(file)
+    _save(shown, up, {"none": "no trouble", **{name: name for name in TROUBLES}}, "trouble", file)
     return file
 
 

@@ -32,6 +32,7 @@ HOME = ROOT / "docs" / "studies"
 DATA, FIGURES = HOME / "data" / "stragglers.csv", HOME / "figures"
 NETWORKS, CODECS = ("home", "mobile", "silo"), "codecs"
 TARGET, BASE = 0.94, "fedavg"
+WIDTH, HEIGHT = 400, 300                 # of a panel, in pixels
 COLUMNS = [*AGAIN, "network", "accuracy", "rounds", "rounds_failed", "virtual_s", "mb", "joules",
            "idle_joules", "trainings", "wasted", "oracle_waits"]
 
@@ -214,15 +215,43 @@ def _panel(means: pd.DataFrame, y: str, title: str) -> Any:
 
     frame = means.assign(front=on_front(means[["virtual_s", y]].to_numpy()))
     across = alt.X("virtual_s:Q", title="virtual seconds to the accuracy",
-                   scale=alt.Scale(type="log", nice=False, padding=24))
+                   scale=alt.Scale(type="log", nice=False, padding=24), axis=alt.Axis(labelSeparation=6))
     up = alt.Y(f"{y}:Q", title=title, scale=alt.Scale(type="log", nice=False, padding=16))
     base = alt.Chart(frame).encode(x=across, y=up)
     line = alt.Chart(frame[frame["front"]]).mark_line(
         interpolate="step-after", color="#566173", strokeDash=[5, 3], strokeWidth=1).encode(x=across, y=up)
     points = base.mark_point(filled=True, size=70, opacity=1).encode(
         color=alt.condition("datum.front", alt.value("#0b6bb8"), alt.value("#b9c3cf")))
-    names = base.mark_text(align="left", dx=6, dy=-6, fontSize=9).encode(text="scheme:N")
-    return (line + points + names).properties(width=400, height=300)
+    labels = [alt.Chart(one).mark_text(align=align, dx=dx, dy=dy, fontSize=9).encode(x=across, y=up, text="scheme:N")
+              for (align, dx, dy), one in _labels(frame, y).groupby(["align", "dx", "dy"])]
+    return alt.layer(line, points, *labels).properties(width=WIDTH, height=HEIGHT)
+
+
+def _labels(frame: pd.DataFrame, y: str) -> pd.DataFrame:
+    """The names of the points, each at the first place beside its point that is free; points alike have one."""
+    found = frame.groupby(["virtual_s", y], as_index=False)["scheme"].agg(", ".join)
+    pixels = np.log(found[["virtual_s", y]].to_numpy())
+    pixels = (pixels - pixels.min(0)) / np.maximum(np.ptp(pixels, 0), 1e-9)
+    pixels = pixels * [WIDTH - 48, 32 - HEIGHT] + [24, HEIGHT - 16]             # as the scales have it, y downwards
+    taken = [(a - 5, b - 5, a + 5, b + 5) for a, b in pixels]
+    places = []
+    for name, (a, b) in zip(found["scheme"], pixels, strict=True):
+        ways = [(align, dx, dy) for dy in (-6, 8, -14, 16, -22, 24) for align, dx in (("left", 6), ("right", -6))]
+        boxes = {way: _box(a, b, 5 * len(name), *way) for way in ways}
+        free = [way for way, box in boxes.items() if box[0] > -30 and box[2] < WIDTH + 30
+                and not any(_meet(box, other) for other in taken)]
+        places.append(next(iter(free), ways[0]))
+        taken.append(boxes[places[-1]])
+    return found.assign(**dict(zip(("align", "dx", "dy"), zip(*places, strict=True), strict=True)))
+
+
+def _box(a: float, b: float, long: int, align: str, dx: int, dy: int) -> tuple[float, float, float, float]:
+    left = a + dx - (long if align == "right" else 0)
+    return left, b + dy - 5, left + long, b + dy + 5
+
+
+def _meet(one: Sequence[float], other: Sequence[float]) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
 # --- pages ------------------------------------------------------------------------------------------------------------

@@ -312,8 +312,9 @@ def draw(folder: Path, file: Path) -> None:
     points["network"], points["scheme"] = networks(points), schemes(points)
     ends = [0.1, 12.0]
     scale = alt.Scale(type="log", domain=ends, nice=False, clamp=True)
-    across, up = (alt.X("measured:Q", title="measured, seconds a round", scale=scale),
-                  alt.Y("mean:Q", title="predicted, seconds", scale=scale))
+    ticks = alt.Axis(values=[0.1, 0.2, 0.5, 1, 2, 5, 10])
+    across, up = (alt.X("measured:Q", title="measured, seconds a round", scale=scale, axis=ticks),
+                  alt.Y("mean:Q", title="predicted, seconds", scale=scale, axis=ticks))
     line = alt.Chart(pd.DataFrame({"measured": ends, "mean": ends})).mark_line(
         color="#b9c3cf", strokeWidth=1).encode(across, up)
     panels = [(line + alt.Chart(points[points["predictor"] == said]).mark_point(size=40, opacity=0.8).encode(
