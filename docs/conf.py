@@ -22,6 +22,7 @@ html_theme = "furo"
 html_title = "emul"
 html_show_copyright = False
 html_static_path = ["static"]
+html_css_files = ["wide.css"]
 html_js_files = ["sorted.js"]               # tables of the leagues, sorted and searched
 html_search_scorer = str(HERE / "static" / "scorer.js")
 html_theme_options = {"source_directory": "docs/", "source_branch": "main"}
