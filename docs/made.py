@@ -172,7 +172,8 @@ def _index(names: list[str]) -> str:
     rows = [(f"[{name}](scheme-{name}.md)", _marked(one.headline), _accuracy(one), _marked(one.protects or "nothing"))
             for name, one in found.items()]
     toctree = ["```{toctree}", ":hidden:", "", *(f"scheme-{name}" for name in names), "```"]
-    return "\n".join(["# All schemes", "", *_table(("scheme", "what it is", "accuracy of", "protects"), rows), "",
+    return "\n".join(["# All schemes", "", "Every scheme, and what it protects against whom.", "",
+                      *_table(("scheme", "what it is", "accuracy of", "protects"), rows), "",
                       "*Accuracy of*: " + "; ".join(f"`{of}`: {what}" for of, what in KINDS.items())
                       + ". A comparison ranks no kind against another.", "", *toctree, ""])
 
@@ -322,7 +323,7 @@ def _reports(folder: Path, anew: bool) -> list[str]:
 # --- keys of a scenario ---------------------------------------------------------------------------------------------
 
 def _keys(document: Mapping[str, Any]) -> Iterator[str]:
-    yield from ("# Keys of a scenario", "", "Made of the models that read a scenario; [scenario.md](../scenario.md) "
+    yield from ("# Keys of a scenario", "", "Every key that a scenario may have. [Scenario files](../scenario.md) "
                 "explains them with examples. `emul schema` gives the same to an editor.", "")
     sections = {"Top level": document, **document.get("$defs", {})}
     for name, section in sections.items():
@@ -353,7 +354,7 @@ def _kind(one: Mapping[str, Any]) -> str:
 # --- the Python API -------------------------------------------------------------------------------------------------
 
 def _api() -> str:
-    lines = ["# Python API", "", "[python.md](../python.md) shows it at work; this is every public name.", ""]
+    lines = ["# Python API", "", "Every public name. [emul in Python](../python.md) shows them at work.", ""]
     for name in PUBLIC:
         lines += [f"## {name}", "", "```{eval-rst}", f".. automodule:: {name}", "   :members:",
                   *(["   :exclude-members: Scenario"] if name == "emul.scenario" else []),
