@@ -31,8 +31,14 @@ def test_a_scheme_conforms(name: str, pools: list[Workers]) -> None:
         assert (TOGETHER in cases) == (name != "histogram")
 
 
+# one of each kind; that of all takes a sixth of the slow suite, and the test above runs each in every case
+KINDS = ("fedavg", "fedbuff", "gossip", "diloco", "hierarchical", "split", "vertical", "secagg_plus", "lightsecagg",
+         "fair_seccogc", "ebs_cfl", "ppfpl", "mp_dp", "fedper")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", schemes.known())
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in KINDS else [pytest.mark.release])
+                                  for name in schemes.known()])
 def test_a_scheme_conforms_in_every_way(name: str, pools: list[Workers]) -> None:
     """Among others: the same bytes and bits for 2 and 4 workers (A20 of the secure-aggregation family)."""
     # a variant is its base's code: two processes are enough of the pools

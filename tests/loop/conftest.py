@@ -14,11 +14,11 @@ def _no_run_goes_on() -> Iterator[None]:
     """A clock that nobody finishes ends its run once it is collected. Until then collections are rarer in this process,
     which tests elsewhere look at."""
     yield
-    gc.collect()
     going_on = [thread for thread in threading.enumerate() if thread.name == "emul.Clock"]
     if going_on:
         gc.unfreeze()                   # a run freezes what exists as it begins: its clock, too, which a cycle may hold
         gc.collect()
+        gc.freeze()                     # the next collection does not look at all that tests keep
     for thread in going_on:
         thread.join(10)
         assert not thread.is_alive()

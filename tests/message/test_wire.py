@@ -693,19 +693,19 @@ BOMBS: dict[str, Callable[[], list[bytes]]] = {
 @pytest.mark.parametrize("name", BOMBS)
 def test_bombs_are_refused_quickly_and_without_memory(name: str) -> None:
     frames = BOMBS[name]()
-    begin = time.perf_counter()
+    begin = time.thread_time()
     with pytest.raises(WireError):
         decode(from_frames(frames), TYPES)
-    assert time.perf_counter() - begin < 3
+    assert time.thread_time() - begin < 3
 
 
 def test_the_largest_number_of_arrays_decodes_in_reasonable_time() -> None:
     frames = [header("Loose", None, [array(shape=(0,), index=i) for i in range(MAX_BUFFERS)], None),
               *[b""] * MAX_BUFFERS]
-    begin = time.perf_counter()
+    begin = time.thread_time()
     received: Any = decode(from_frames(frames), TYPES)
     assert len(received.listed) == MAX_BUFFERS
-    assert time.perf_counter() - begin < 5
+    assert time.thread_time() - begin < 5
 
 
 def test_huge_numbers_are_numbers_and_cost_no_more_than_their_bytes() -> None:

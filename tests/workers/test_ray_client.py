@@ -88,10 +88,12 @@ def digest_of(study: Path, key: str) -> str:
     return str(emul.load_run(str(study / "cells" / key)).summary["digest"])
 
 
+@pytest.mark.release                    # `test_ray` has it without the client
 def test_a_worker_that_dies_ends_the_run_which_can_be_gone_on_with(elsewhere: Elsewhere, tmp_path: Path) -> None:
     dies_and_is_gone_on_with(tmp_path, Cluster(4, elsewhere.address), Cluster(2, elsewhere.address))
 
 
+@pytest.mark.release                    # `test_ray` has it without the client
 def test_a_node_that_dies_ends_the_run_which_can_be_gone_on_with(elsewhere: Elsewhere, tmp_path: Path) -> None:
     """The last test: the node stays away."""
     dies_and_is_gone_on_with(tmp_path, Cluster(4, elsewhere.address), Cluster(2, elsewhere.address),
