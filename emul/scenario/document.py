@@ -188,7 +188,7 @@ def _findings_of(item: ErrorDetails) -> Iterator[Finding]:
         for below, found, expected in item["ctx"]["findings"]:
             yield (*path, *below), found or shown(_value_at(value, below)), expected
     elif kind == "missing":
-        yield path, MISSING, "is required" + _REQUIRED.get(path, "")
+        yield path, MISSING, "is required" + _REQUIRED.get(path, _words_at(path))
     elif kind == "extra_forbidden":
         model = _model_at(path[:-1])
         yield path, shown(value), "unknown key" + (nearest(
@@ -219,6 +219,16 @@ def _model_at(path: Path) -> type[BaseModel] | None:
             arguments = typing.get_args(here)
             here = _inner(arguments[-1]) if arguments else None
     return here if isinstance(here, type) and issubclass(here, BaseModel) else None
+
+
+def _words_at(path: Path) -> str:
+    """The words of which the key at `path` takes one; "" if it takes others."""
+    model = _model_at(path[:-1])
+    info = model.model_fields.get(str(path[-1])) if model else None
+    kinds = [validator.json_schema_input_type for validator in (info.metadata if info else ())
+             if isinstance(validator, PlainValidator)]
+    words = [str(word) for kind in kinds if typing.get_origin(kind) is Literal for word in typing.get_args(kind)]
+    return f": one of {', '.join(words)}" if words else ""
 
 
 def _inner(annotation: object) -> object:

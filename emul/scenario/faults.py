@@ -286,6 +286,7 @@ _KINDS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "availability": ("availability", (), ()),
     "group": ("a group", (), ()),
 }
+_EXAMPLES = {"stage": ": the first message that it does not send, such as Update; `emul schemes NAME` lists them"}
 _OF_LINKS, _OF_NODES = ("down", "up", "set"), ("crash", "leave", "slow", "behave", "drop")
 _ALONE = ("partition", "churn", "availability", "group")
 
@@ -359,7 +360,8 @@ class FaultRule(Section):
                 return found
             kind, = given(self, *words)
         name, needs, uses = _KINDS[kind]
-        found = [((key,), MISSING, f"is needed by {name}") for key in needs if getattr(self, key) is None]
+        found = [((key,), MISSING, f"is needed by {name}{_EXAMPLES.get(key, '')}")
+                 for key in needs if getattr(self, key) is None]
         others = given(self, *(key for key in type(self).model_fields if key not in (subject, kind)))
         return found + [((key.rstrip("_"),), "", f"is not used by {name}") for key in others if key not in needs + uses]
 

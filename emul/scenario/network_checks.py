@@ -28,7 +28,7 @@ from emul.scenario.groups import ClientGroup, short_of
 from emul.scenario.running import ComputeTime, NetworkUse, read_trace
 from emul.scenario.sections import SoundParts
 from emul.scenario.topology import key_of_file
-from emul.scenario.wording import MISSING, Finding, Path, Verdicts, nearest, shown
+from emul.scenario.wording import MISSING, Finding, Path, Verdicts, nearest, shown, there_are
 
 
 def check_network(parts: SoundParts, tree: PlainMapping,
@@ -290,7 +290,7 @@ def _unknown_names(parts: SoundParts, tree: PlainMapping, names: list[str]) -> I
         for below, name in _named(entry):
             if name in known or (is_pattern(name) and any(matches(known_name, name, known) for known_name in names)):
                 continue
-            expected = "matches no node" if is_pattern(name) else _no_node(name, names, parts)
+            expected = "matches no node" + there_are(names) if is_pattern(name) else _no_node(name, names, parts)
             if expected:
                 yield ("faults", i, *below), shown(name), expected
     for i, attack in enumerate(parts.get("attacks", [])):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 
@@ -106,5 +106,10 @@ def nearest(found: str, known: Iterable[str]) -> str:
         get_close_matches(found[:100], known, n=1) or get_close_matches(found[:100].lower(), known, n=1))
     if near:
         return f'; did you mean "{near[0]}"?'
+    return there_are(known)
+
+
+def there_are(known: Sequence[str]) -> str:
+    """The first 20 of the names that there are; "" if there is none."""
     more = ", ..." if len(known) > 20 else ""
     return f"; there are: {', '.join(known[:20])}{more}" if known else ""

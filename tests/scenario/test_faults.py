@@ -150,7 +150,8 @@ ONE = "line 9  faults[0]"
      f"{ONE}.set.bandwidth  20  expected a bandwidth such as 20 Mbit/s or 2 MB/s: the unit is missing"),
     ("{at: 1 s, node: a, slow: 0}", f"{ONE}.slow  0  expected how many times slower, a number in [0.001, 1000000]"),
     ("{at: 1 s, node: a, leave: true, wipe: true}", f"{ONE}.wipe  true  is not used by a node that leaves"),
-    ("{node: a, drop: true}", f"{ONE}.stage  missing  is needed by a node that drops out"),
+    ("{node: a, drop: true}", f"{ONE}.stage  missing  is needed by a node that drops out: the first message that it "
+                              "does not send, such as Update; `emul schemes NAME` lists them"),
     ("{at: 1 s, node: a, stage: Update, drop: true}", f'{ONE}.at  "1 s"  is not used by a node that drops out'),
     ("{at: 1 s, partition: [[a]]}", f'{ONE}.partition  [["a"]]  expected two lists of names or more, such as '
                                     "[[server, client1], [client2]]"),
@@ -197,7 +198,8 @@ def test_each_mistake_is_told_in_its_place(base: Path, fault: str, expected: str
 
 
 @pytest.mark.parametrize(("text", "expected"), [
-    ("faults: [{at: 1 s, node: 'x*', crash: true}]", 'faults[0].node  "x*"  matches no node'),
+    ("faults: [{at: 1 s, node: 'x*', crash: true}]",
+     'faults[0].node  "x*"  matches no node; there are: server, client1, client2'),
     ("faults: [{at: 1 s, link: 'client*->sever', down: true}]",
      'faults[0].link  "sever"  unknown node; did you mean "server"?'),
     ("faults: [{at: 1 s, partition: [[server], [clint1]]}]",
