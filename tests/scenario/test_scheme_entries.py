@@ -32,6 +32,27 @@ stop: {rounds: 1}
 """
 
 
+@pytest.mark.parametrize(("more", "entry", "warned"), [
+    ("faults: [{node: client1, stage: Update, drop: true}]", "{name: fedbuff, buffer: 2}", True),
+    ("faults: [{at: 1 s, node: client1, slow: 2}]", "{name: fedbuff, buffer: 2}", False),
+    ("faults: [{node: client1, stage: Update, drop: true}]", "{name: fedbuff, buffer: 2, timeout: 2 s}", False),
+    ("faults: [{node: client1, stage: Update, drop: true}]", "fedavg", False),        # waits until fates are known
+    ("", "{name: fedbuff, buffer: 2}", False)])
+def test_a_long_wait_that_is_not_stated_is_a_warning_where_nodes_fail(more: str, entry: str, warned: bool) -> None:
+    text = TEXT.replace("SCHEMES", f"[{entry}]").replace("mode: zero", "mode: measured") + more
+    assert loads(text).warnings == ["fedbuff: timeout is not stated: by default 10 min are waited for whoever is lost, "
+                                    "which may decide all times"] * warned
+
+
+@pytest.mark.parametrize(("outage", "warned"), [
+    ("outage: {model: bernoulli, p: 0.1}", True), ("outage: none", False),
+    ("transport: reliable, outage: {model: bernoulli, p: 0.1}", False)])
+def test_so_it_is_where_links_lose_messages_for_good(outage: str, warned: bool) -> None:
+    text = TEXT.replace("SCHEMES", "[{name: fedbuff, buffer: 2}]").replace("20 ms", f"20 ms, {outage}")
+    assert any("is not stated" in warning for warning in loads(text).warnings) == warned
+
+
+
 def of(schemes: str, *sets: str) -> Scenario:
     return loads(TEXT.replace("SCHEMES", schemes), "small", sets, check=False)
 
