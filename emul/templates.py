@@ -291,7 +291,7 @@ seed: 7
 topology:
   matrix: MATRIX
 RATES  roles: ROLES
-
+MORE
 task:
   data: {set: digits}
   model: logistic
@@ -302,6 +302,14 @@ compute: {mode: zero}                     # only the network takes time; see doc
 schemes: [SCHEME]
 
 stop: {rounds: 20}
+"""
+
+
+_MATRIX_MORE = """
+# links:                                  # nodes have the names of their sites; below: every uplink
+#   - {match: UPLINKS, bandwidth: {trace: FILE}, outage: {model: bernoulli, p: 0.1}}
+# faults:                                 # in every round one site in ten trains for nothing
+#   - {node: "*", stage: Update, drop: {p: 0.1, per: round}}
 """
 
 
@@ -340,6 +348,7 @@ def scenario_of_matrix(matrix: Path, rates: Path | None, out: Path, server: str 
         if rates is None else f"  rates: {json.dumps(_from(out, rates), ensure_ascii=False)}\n",
         "ROLES": "{peer: {rule: all}}" if peers else f"{{server: [{by_name}], client: "
         + ("{rule: all}}" if len(clients) == len(sites) - 1 else json.dumps(clients, ensure_ascii=False) + "}"),
+        "MORE": "" if peers else _MATRIX_MORE, "UPLINKS": json.dumps(f"*->{server}", ensure_ascii=False),
         "SCHEME": "gossip" if peers else "fedavg"}
     text = _MATRIX_SCENARIO
     for key, value in texts.items():

@@ -153,6 +153,13 @@ def test_a_matrix_becomes_a_scenario_by_one_command(folder: Path, capsys: pytest
         pair = frozenset((network.names[u], network.names[v]))
         assert network.latency_ns(u, v) + network.latency_ns(v, u) == rtt[pair] * 10**6
         assert network.parameters(u, v).bandwidth_bps == (5 + rtt[pair]) * 10**6
+    (folder / "up.csv").write_text("t_s,rate_mbps\n0,5\n1,2\n")
+    text = re.sub(r"^# (?=links|faults|  - )", "", (folder / "out.yaml").read_text(), flags=re.MULTILINE)
+    (folder / "more.yaml").write_text(text.replace("FILE", "up.csv"))       # with the lines that it proposes
+    proposed = load(folder / "more.yaml")
+    assert proposed.warnings == []
+    assert [rule.match for rule in proposed.link_rules] == ["*->Riga"]
+    assert len(proposed.faults) == 1
     with pytest.raises(InputError, match="exists already"):
         command(["network", "from-matrix", "rtt.csv", "-o", "out.yaml"])
     with pytest.raises(InputError, match=r'Rigga: unknown site of rtt.csv; did you mean "Riga"\?'):
