@@ -214,9 +214,17 @@ def entries_of(file: Path) -> list[PlainDict]:
     """The entries of a file of one's own, as a league's file has them. Raises StudyError."""
     try:
         said = tomllib.loads(file.read_text(encoding="utf-8"))
-        return [{"name": one["name"], **one} for one in said["entries"]]
-    except (OSError, tomllib.TOMLDecodeError, KeyError, TypeError) as error:
+        entries = [{"name": one["name"], **one} for one in said["entries"]]
+        spaces = [(one["name"], key, each) for one in entries for key, each in one.get("space", {}).items()]
+    except (OSError, tomllib.TOMLDecodeError, KeyError, TypeError, AttributeError) as error:
         raise StudyError(f"{file}: is no file of entries of a league: {type(error).__name__}: {error}") from None
+    for name, key, each in spaces:
+        numbers = [each.get(word) for word in ("low", "high", "default")] if isinstance(each, dict) else [None]
+        sound = all(isinstance(number, int | float) for number in numbers) and 0 < numbers[0] <= numbers[1]
+        if each and not sound:
+            raise StudyError(f"{file}: {name}: space: {key}: expected {{low = 0.1, high = 0.9, default = 0.5}}, "
+                             "low above 0: values are even in their logarithm")
+    return entries
 
 
 def hashed(said: object) -> str:

@@ -478,3 +478,14 @@ def test_the_point_with_the_best_ranks_is_chosen_also_for_the_baseline_which_set
         ("other", "0", "1:1:0.6 2:1:0.9"), ("other", "1", "1:1:0.73"))]
     assert standings.chosen(asked, tuned) == {"base": 0, "other": 1}
     assert standings.chosen(asked, tuned[1:]) == {}
+
+
+@pytest.mark.parametrize("space", ["{low = 0.0, high = 0.9, default = 0.5}", "{low = 2, high = 1, default = 1}",
+                                   "{low = 0.1, high = 0.9}", "0.5", "{low = 'a', high = 1, default = 1}"])
+def test_a_space_of_ones_own_says_what_its_ranges_are(tmp_path: Path, space: str) -> None:
+    file = tmp_path / "entry.toml"
+    file.write_text(f'league = "plain"\n[[entries]]\nname = "mine"\n[entries.space]\nmomentum = {space}\n')
+    with pytest.raises(StudyError, match=r"entry\.toml: mine: space: momentum: expected \{low = 0\.1, high"):
+        leagues.entries_of(file)
+    file.write_text(file.read_text().replace(space, "{low = 0.1, high = 0.9, default = 0.5}"))
+    assert [one["name"] for one in leagues.entries_of(file)] == ["mine"]
