@@ -226,6 +226,12 @@ def reached(c: Comparison, scheme: str) -> int:
     return len(c.values["time_to_target"].get(scheme, {}))
 
 
+def tried(c: Comparison, scheme: str) -> int:
+    """Seeds on which a scheme was run: of runs that were made one by one not all have the same."""
+    cells = [*c.study.runs, *(failure.cell for failure in c.study.failed)]
+    return sum(cell.scheme == scheme for cell in cells) or len(c.seeds)
+
+
 def difference(c: Comparison, metric: str, scheme: str, baseline: str) -> Interval:
     """The difference of any two schemes, whichever of them comes first in the scenario."""
     if (metric, scheme, baseline) in c.differences:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from emul.record.marks import NOTE, among, in_words
 from emul.record.progress import without_empty
 from emul.roles.evaluation import KINDS
-from emul.study.comparison import LESS_IS_BETTER, METRICS, Cheapest, Comparison, own, reached, verdict
+from emul.study.comparison import LESS_IS_BETTER, METRICS, Cheapest, Comparison, own, reached, tried, verdict
 from emul.study.stats import FEWEST, MOST_SEEDS, Interval
 
 _HEADS = {"accuracy_at_equal_time": "accuracy at equal time", "accuracy_at_equal_bytes": "at equal bytes",
@@ -115,7 +115,7 @@ def _rows(c: Comparison) -> list[list[str]]:
     """The table of a comparison as text, heads first."""
     return [["scheme", "accuracy of", "epsilon in total", "reached", *_HEADS.values()],
             *([among(scheme, c.knowing), in_words(c.accuracy_of.get(scheme)) or "-",
-               c.epsilons.get(scheme, "none").replace("none", "-"), f"{reached(c, scheme)}/{len(c.seeds)}",
+               c.epsilons.get(scheme, "none").replace("none", "-"), f"{reached(c, scheme)}/{tried(c, scheme)}",
                *(_shown(own(c, metric, scheme), METRICS[metric][0]) for metric in _HEADS)] for scheme in c.schemes)]
 
 

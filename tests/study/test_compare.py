@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -13,7 +15,9 @@ import pytest
 
 import emul
 from emul.base.errors import ScenarioError
+from emul.scenario import Scenario
 from emul.study import comparison, tables, text
+from emul.study.cells import Cell
 from emul.study.compare import compare
 from emul.study.comparison import (
     METRICS,
@@ -26,6 +30,7 @@ from emul.study.comparison import (
     metrics_table,
     verdict,
 )
+from emul.study.directory import Failure
 from emul.study.runs import StudyOutcome, Where
 from emul.study.stats import interval, seeds_needed
 
@@ -221,6 +226,17 @@ def test_an_interval_that_holds_zero_is_said_to() -> None:
     jitter = [0.3, -0.4, 0.1, -0.1, 0.2]
     c = compared({("a", s): SLOW for s in range(5)} | {("b", s): shifted(SLOW, x) for s, x in enumerate(jitter)}, 0.8)
     assert "over 5 seeds: the interval holds 0" in text.comparison(c)
+
+
+def test_each_scheme_is_counted_on_the_seeds_on_which_it_was_run() -> None:
+    c = compared({("fast", 0): FAST, ("slow", 7): SLOW}, 0.8)
+    of = cast("Scenario", None)         # is not looked at
+    cells = [Cell("a", "fast", 0, {}, of), Cell("b", "slow", 7, {}, of)]
+    counted = [[row.split()[2] for row in text.comparison(one).splitlines() if row.startswith(("fast  ", "slow  "))]
+               for one in (c, replace(c, study=replace(c.study, runs=cells)),
+                           replace(c, study=replace(c.study, runs=cells[:1], failed=[Failure(cells[1], "")])))]
+    assert counted == [["1/2", "1/2"], ["1/1", "1/1"], ["1/1", "1/1"]]
+
 
 
 def test_fewer_than_three_seeds_are_said_to_have_no_intervals() -> None:
