@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-import networkx as nx
 import pytest
+from dumbbell import dumbbell
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,18 +29,6 @@ class Block(Message):
 
 
 MESSAGES = (Block,)
-
-
-def dumbbell(clients: int = 3) -> TopologySpec:
-    """client* - left - right - server: the link in the middle is what they share."""
-    graph = nx.Graph()
-    graph.add_node("server", role="server")
-    graph.add_edge("left", "right")
-    graph.add_edge("right", "server")
-    for i in range(1, clients + 1):
-        graph.add_node(f"client{i}", role="client")
-        graph.add_edge(f"client{i}", "left")
-    return TopologySpec(graph=graph)
 
 
 async def server(node: Node, p: Any) -> None:

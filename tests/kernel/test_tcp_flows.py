@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import networkx as nx
 import pytest
+from dumbbell import dumbbell
 
 from emul.base import rows as R
 from emul.base.errors import NetworkError
-from emul.network import LinkRule, OutageSpec, TcpStack, TopologySpec
+from emul.network import LinkRule, OutageSpec, TcpStack
 from emul.network.models.outages import GilbertSpec
 from emul.network.models.traces import TraceSpec
 from emul.roles import Message, Node
@@ -29,18 +29,6 @@ class Block(Message):
 
 
 MESSAGES = (Block,)
-
-
-def dumbbell(clients: int = 3) -> TopologySpec:
-    """client* - left - right - server: the link in the middle is what they share."""
-    graph = nx.Graph()
-    graph.add_node("server", role="server")
-    graph.add_edge("left", "right")
-    graph.add_edge("right", "server")
-    for i in range(1, clients + 1):
-        graph.add_node(f"client{i}", role="client")
-        graph.add_edge(f"client{i}", "left")
-    return TopologySpec(graph=graph)
 
 
 async def chatty(node: Node, p: Any) -> None:

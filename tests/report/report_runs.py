@@ -5,12 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from written_run import HEADER, ROWS
 
 from emul.base import rows as R
 from emul.record import rundir
 from emul.record.journal import Journal
 from emul.record.summary import Facts, write_results
+from emul.report import data
+from emul.report.film import Film, film
+from emul.report.topology import network_map
 
 SCENARIO = "emul: 1\nname: by hand\ntopology: {generator: star, clients: 2}\n"
 
@@ -38,3 +42,16 @@ def make_run(folder: Path, rows: list[Any] | None = None, header: dict[str, Any]
     timed = [(node, "train", 5.0, node * 10**9) for node in range(1, len(header["names"]))]
     write_results(directory, Facts(scheme, end_ns, 1.0, digest), observations, timed)
     return directory.path
+
+
+def filmed(path: Path, budget: int = 4000) -> Film:
+    """The film of a run that has one."""
+    run = data.open_run(path)
+    found = film(run, data.waits(run), network_map(run), budget)
+    assert found is not None
+    return found
+
+
+def rows_of(frame: pd.DataFrame) -> list[tuple[Any, ...]]:
+    """The rows of a frame, in their order by value."""
+    return sorted(frame.itertuples(index=False, name=None))

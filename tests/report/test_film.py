@@ -9,23 +9,10 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from report_runs import make_run
+from report_runs import filmed, make_run, rows_of
 
 from emul.base import rows as R
-from emul.report import data, write
-from emul.report.film import Film, film
-from emul.report.topology import network_map
-
-
-def filmed(path: Path, budget: int = 4000) -> Film:
-    run = data.open_run(path)
-    found = film(run, data.waits(run), network_map(run), budget)
-    assert found is not None
-    return found
-
-
-def rows_of(frame: pd.DataFrame) -> list[tuple[Any, ...]]:
-    return sorted(frame.itertuples(index=False, name=None))
+from emul.report import write
 
 
 def test_a_film_has_every_hop_computation_absence_and_link_that_is_down(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from report_runs import make_run
+from report_runs import filmed, make_run, rows_of
 
 from emul.network.models.contacts import Contacts
 from emul.network.models.profiles import NEVER
@@ -19,9 +19,8 @@ from emul.record.load import load_run
 from emul.record.rundir import SEAL
 from emul.record.side_tables import CONTACT_COLUMNS, write_contacts, write_positions
 from emul.report import data
-from emul.report.film import Film, film
 from emul.report.timeline import _rates, contact_plan, shared_links
-from emul.report.topology import contacts_of, network_map, places_of
+from emul.report.topology import contacts_of, places_of
 
 
 def contacts(*spans: tuple[int, int]) -> Contacts:
@@ -46,17 +45,6 @@ def moving(tmp_path: Path) -> Path:
     run = unsealed_run(tmp_path)
     write_contacts(run, PLAN, 210)
     return run
-
-
-def filmed(path: Path, budget: int = 4000) -> Film:
-    run = data.open_run(path)
-    found = film(run, data.waits(run), network_map(run), budget)
-    assert found is not None
-    return found
-
-
-def rows_of(frame: pd.DataFrame) -> list[tuple[Any, ...]]:
-    return sorted(frame.itertuples(index=False, name=None))
 
 
 def test_the_contacts_that_began_in_the_run_are_read_back(moving: Path) -> None:

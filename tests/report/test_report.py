@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
-import importlib
-import importlib.util
 import json
 import re
 import subprocess
@@ -38,9 +35,6 @@ from emul.report import (
     write,
 )
 
-PARTS = ("build", "curves", "data", "drawing", "figures", "files", "grid", "page", "palette", "phases",
-         "sequence", "spacetime", "study", "topology")
-
 
 @pytest.fixture(scope="module")
 def run_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -51,11 +45,6 @@ def run_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(run_path: Path) -> data.RunData:
     return data.open_run(run_path)
-
-
-@pytest.mark.parametrize("name", PARTS)
-def test_the_examples_in_the_docstrings_are_true(name: str) -> None:
-    assert doctest.testmod(importlib.import_module(f"emul.report.{name}")).failed == 0
 
 
 # --- numbers --------------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +33,6 @@ def study(tmp_path: Path) -> StudyRuns:
     members = [member(tmp_path, name, seed, accuracy + seed / 100, seconds + seed, mb, joules)
                for seed in (0, 1) for name, accuracy, seconds, mb, joules in rows]
     return StudyRuns(tmp_path, "sweep", "x", members)
-
-
-def test_the_examples_in_the_docstrings_are_true() -> None:
-    assert doctest.testmod(tradeoffs).failed == 0
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=12))

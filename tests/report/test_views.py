@@ -1,7 +1,5 @@
 """What people read: golden logs, differences, progress, the final table."""
 
-import doctest
-import importlib
 import io
 import time
 from pathlib import Path
@@ -238,10 +236,3 @@ def test_the_final_table():
         "scheme        rounds  failed rounds  accuracy  virtual time     bytes   lost   real time\n"
         "fedavg            28              2     0.912      12.500 s  14.63 MB  9/300         3 s\n"
         "fair_seccogc      28              2         -      12.500 s     999 B  9/300  2 h 00 min")
-
-
-@pytest.mark.parametrize("name", ["progress", "golden"])
-def test_doctests(name):
-    result = doctest.testmod(importlib.import_module(f"emul.record.{name}"))
-    assert result.attempted
-    assert not result.failed
