@@ -32,7 +32,6 @@ import numpy as np
 
 from emul.protocols.clustered import Models
 from emul.roles import Analysis, Holds, Message, Octets
-from emul.schemes.ebs_cfl.masking.blocks import Shape
 
 Row: TypeAlias = Annotated[np.ndarray, Holds("float64", 1)]
 Rows: TypeAlias = Annotated[np.ndarray, Holds("float64", 2)]
@@ -238,35 +237,6 @@ class PadWeights(Message):
 MESSAGES = (Models, References, Wanted, NotHeld, ClientKeys, KeysHeld, ServerKeySet, AlphaKeys, AlphaTensor, VerifyKeys,
             Participants, RoundKey, Upload, Resend, Checks, Missing, Correction, StandIns, Renewed,
             PadKey, Padded, Products, PadWeights, LayerKeys)
-
-
-# --- the number of values in each message: the table of section 9.4 of the specification, for q = 1 -----------------
-
-def elements(shape: Shape, n: int, sets: int = 1, full: bool = False) -> dict[str, int]:
-    """{message: numbers in its arrays}, of one message each; of AlphaKeys those of one client and set.
-
-    n: clients that take part. For q = 1; `layer_elements` counts LayerKeys.
-
-    >>> elements(Shape(20, 2, 199_210, 2), 20)["Upload"] * 8        # bytes: 9.56 MB
-    9562080
-    """
-    d, s, N, m, l = shape.d, shape.segments, shape.clients, shape.clusters, shape.length  # noqa: E741
-    above = sum(shape.above(0, i) for i in range(N))            # N^2 with two layers
-    return {"References": m * l, "ClientKeys": 4 * d * d,
-            "ServerKeySet": 14 * d * d * N + 13 * d * d * above + 2 * d * d * N + 6 * d * d * N * N + d * d,
-            ("AlphaTensor" if full else "AlphaKeys"): 12 * s * d**3 if full else 6 * s * d + 8 * d * d,
-            "VerifyKeys": 3 * d * N, "Participants": n, "RoundKey": 3 * s * d, "Models": m * l, "Upload": 3 * s * d,
-            "Checks": n * s, "Correction": s * d}
-
-
-def layer_elements(shape: Shape, layer: int) -> int:
-    """Numbers in the keys from a layer to the next one, tk0 and tk1; layer 0 is in ServerKeySet, each other one in a
-    message LayerKeys.
-
-    >>> layer_elements(Shape(8, 2, 100, 2, 1, (2,)), 1)             # 4 nodes of 2 clients to one of 8
-    13312
-    """
-    return sum(13 * shape.d**2 * len(below) * shape.above(layer, node) for node, below in enumerate(shape.tree[layer]))
 
 
 def messages_per_round(pad: bool, n: int) -> Analysis:

@@ -69,11 +69,6 @@ def failure_events(pi: Sequence[float], uplinks: Sequence[float], s: int) -> Eve
     return Events(float(failed[:K - s].sum()), float(failed[K]), float(failed[K - s:K].sum()))
 
 
-def successes(T: int, P_O: float) -> tuple[float, float]:
-    """(mean, variance) of T_s = 1 + Binomial(T - 1, 1 - P_O): the run ends with a success at or after round T."""
-    return 1 + (T - 1) * (1 - P_O), (T - 1) * P_O * (1 - P_O)
-
-
 def gaps(P_O: float) -> tuple[float, float]:
     """(E[J], E[J^2]) of the rounds per success, J geometric: 1/(1-P_O), (1+P_O)/(1-P_O)^2."""
     return (1 / (1 - P_O), (1 + P_O) / (1 - P_O) ** 2) if P_O < 1 else (math.inf, math.inf)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from message_elements import elements, layer_elements
 
 from emul import engine
 from emul.base import rows as R
@@ -20,7 +21,7 @@ from emul.roles import Node, World
 from emul.scenario import loads
 from emul.schemes import ebs_cfl, rfca
 from emul.schemes.ebs_cfl.masking.blocks import Shape
-from emul.schemes.ebs_cfl.messages import Correction, Missing, NotHeld, Participants, RoundKey, elements, layer_elements
+from emul.schemes.ebs_cfl.messages import Correction, Missing, NotHeld, Participants, RoundKey
 from emul.testing import Ran, drive
 from emul.testing.world import run_wiring
 from emul.workers.twin import Twin

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -11,25 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from masked_round import masked_round
+from message_elements import layer_elements
 
 from emul.primitives.robust.fltrust import fltrust
 from emul.primitives.robust.rfca import rfca
-from emul.schemes.ebs_cfl import masking, messages
 from emul.schemes.ebs_cfl.masking import blocks, rounds, srfc
 from emul.schemes.ebs_cfl.masking.blocks import Shape
 from emul.schemes.ebs_cfl.masking.keys import draw_keys, renewed, restarted, server_keys, verification_keys
 from emul.schemes.ebs_cfl.masking.rounds import directions_of, group_sums, trust
-from emul.schemes.ebs_cfl.messages import layer_elements
 
 
 def rng_of(seed: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=seed))
-
-
-def test_the_examples_hold() -> None:
-    assert doctest.testmod(blocks).failed == 0
-    assert doctest.testmod(messages).failed == 0
-    assert masking.__doc__
 
 
 # --- 1: blocks --------------------------------------------------------------------------------------------------------

@@ -95,24 +95,6 @@ def test_cyclic_s_2_of_4_by_brute_force_over_all_links():
     assert outage.outage_probability(pi, up.tolist(), 2) == pytest.approx(failed, abs=1e-12)
 
 
-def test_seccogc_check_12_number_of_successes():
-    P_O = outage.outage_probability(PI, SYMMETRIC, 7)
-    mean, variance = outage.successes(100, P_O)
-    assert (mean, variance) == (pytest.approx(70.73, abs=0.005), pytest.approx(20.62, abs=0.005))
-    rng = np.random.default_rng(1)
-    counts, executed = [], []
-    for _ in range(20_000):
-        success = rng.random(100) >= P_O
-        rounds = 100
-        while not success[-1]:
-            success, rounds = np.append(success, rng.random() >= P_O), rounds + 1
-        counts.append(success.sum())
-        executed.append(rounds)
-    assert np.mean(counts) == pytest.approx(mean, abs=0.15)
-    assert np.var(counts) == pytest.approx(variance, abs=1.0)
-    assert np.mean(executed) == pytest.approx(100 + P_O / (1 - P_O), abs=0.03)
-
-
 def test_gaps_between_successes():
     assert outage.gaps(0.295701) == pytest.approx((1.420, 2.612), abs=5e-4)
     assert outage.gaps(0.353137) == pytest.approx((1.546, 3.234), abs=5e-4)
