@@ -28,6 +28,7 @@ from emul.base.plain import PlainDict
 from emul.loop.caller import NO_MODEL, Caller, Came, LoopAnswer, Mode, Orders, PeerStep, Step, current
 from emul.loop.payload import LoopPayload
 from emul.roles import Declared, Message, Node, Octets, Scheme, World
+from emul.roles.evaluation import constant
 from emul.roles.job import Elapsed
 
 _SHOWN = 5
@@ -272,11 +273,6 @@ def unscoped(message: Message) -> Message:
     """It belongs to no round: it is never late."""
     object.__setattr__(message, "unscoped", True)
     return message
-
-
-def constant(found: PlainDict, model: np.ndarray) -> PlainDict:
-    """An evaluation that the loop has made."""
-    return dict(found)
 
 
 def next_orders(caller: Caller | None, round_: int, answer: LoopAnswer) -> Orders:

@@ -40,6 +40,11 @@ def trained_and_received(evaluate: Evaluate, received: Vector, trained: Vector) 
     return {**evaluate(trained), **{f"{name}_received": value for name, value in evaluate(received).items()}}
 
 
+def constant(metrics: Mapping[str, float], model: Vector) -> dict[str, float]:
+    """An evaluation of a model that is known already."""
+    return dict(metrics)
+
+
 def of_all(evaluate: Evaluate, model: Vector) -> dict[str, float]:
     """{"accuracy_global", "loss_global"} of a server's model: `accuracy` is that of the clients' models."""
     return {f"{name}_global": value for name, value in evaluate(model).items()}

@@ -26,9 +26,10 @@ from emul.base.errors import EmulError, TimedOut, TooFewClients
 from emul.base.plain import PlainDict
 from emul.protocols.demands import demand
 from emul.roles import Message, Node, Scheme, World, checks
+from emul.roles.evaluation import constant
 from emul.roles.example import example
 from emul.schemes.flower import apps, installed, messages
-from emul.schemes.flower.current import constant, report, task_of
+from emul.schemes.flower.current import report, task_of
 from emul.schemes.flower.guest import AnyReply, BeginRound, Ended, Replies, Request, Sleep, WhoIsThere
 from emul.schemes.flower.hosting import AppHost, Client, Owed, StartedBefore, label_of, lanes, serve
 from emul.schemes.flower.messages import Answer, Call, Ping, Pong
@@ -57,7 +58,6 @@ class Params:
     reply_poll_s: float | None = None   # superlink: between two looks of a SuperNode for its ClientApp's reply; flwr's
     task_poll_s: float | None = None    # superlink: between two looks of SuperExec for a task; flwr's
     server_poll_s: float | None = None  # between two looks of send_and_receive for replies; flwr's
-    concurrent: int | None = None       # superlink: objects that are pulled or pushed at a time; flwr's
     heartbeat_s: float | None = None    # superlink: the interval that a SuperNode tells the SuperLink; flwr's
 
 
@@ -228,8 +228,6 @@ def check(params: Params, world: World) -> list[str]:
     found = checks.times(timeout=params.timeout_s, ask=params.ask_s, stuck=params.stuck_s,
                          **{name: getattr(params, f"{name}_s") for name in _WAITS})
     found += checks.not_negative(start=params.start_s, request=params.request_s)
-    if params.concurrent is not None and params.concurrent < 1:
-        found.append(f"concurrent = {params.concurrent}: expected 1 object or more")
     if params.num_actors < 1:
         found.append(f"num_actors = {params.num_actors}: expected 1 actor or more")
     if params.runtime != "links":

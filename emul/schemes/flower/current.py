@@ -13,8 +13,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from emul.base.errors import RoleError
 from emul.base.plain import PlainMapping
 from emul.base.streams import key64
@@ -105,11 +103,6 @@ def best(metrics: Mapping[str, float], wanted: str) -> str | None:
 def named(key: str) -> str:
     """A metric's key as the name of a column."""
     return "".join(c if c.isalnum() else "_" for c in key.lower())
-
-
-def constant(metrics: Mapping[str, float], model: np.ndarray) -> dict[str, float]:
-    """An evaluation of a model that is known already."""
-    return dict(metrics)
 
 
 # --- The app that runs -----------------------------------------------------------------------------------------------

@@ -78,8 +78,6 @@ class GivenWaits(Protocol):
     def server_poll_s(self) -> float | None: ...
     @property
     def heartbeat_s(self) -> float | None: ...
-    @property
-    def concurrent(self) -> int | None: ...
 
 
 @cache
@@ -109,8 +107,7 @@ def waits(p: GivenWaits) -> Installed:
     """The values of the installed version, with what the parameters of the scheme `flower` say in their places."""
     own = {name: value for name in ("node_poll_s", "reply_poll_s", "task_poll_s", "server_poll_s", "heartbeat_s")
            if (value := getattr(p, name)) is not None}
-    concurrent = p.concurrent
-    return replace(read(), **own, **({} if concurrent is None else {"pushes": concurrent, "pulls": concurrent}))
+    return replace(read(), **own)
 
 
 def simulation(p: GivenWaits) -> Simulation:
