@@ -233,6 +233,12 @@ def suite(schemes: Annotated[str | None, typer.Option(metavar="A,B", help=(
     from emul.study import suite_text
     from emul.study.suite import suite as run_suite
 
+    unused = {"--moved": moved, "--replicate": replicate} if league is None else {
+        "--seeds": seeds, "--baseline": baseline, "--target": target, "--shard": shard, "--collect": collect,
+        "--set": sets, "--set-file": set_file, "--flower": flower, "--server": server_app,
+        "--client": client_app, "--run-config": run_config, "--json": as_json}
+    if wrong := next((name for name, given in unused.items() if given), None):
+        raise typer.BadParameter(f"is not used with{'out' if league is None else ''} --league", param_hint=wrong)
     require(report)
     where = where_of(engine, jobs, workers, plugin, quiet)
     if league is not None:

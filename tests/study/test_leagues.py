@@ -151,6 +151,18 @@ def test_the_command_prints_the_tables_and_writes_leaderboard_and_page(folder: P
     assert "Accuracy over time" in (folder / "out" / "league.html").read_text()
 
 
+@pytest.mark.parametrize(("words", "said"), [
+    (["--league", "plain", "--seeds", "0:10"], "Invalid value for --seeds: is not used with --league"),
+    (["--league", "plain", "--json"], "Invalid value for --json: is not used with --league"),
+    (["--moved"], "Invalid value for --moved: is not used without --league")])
+def test_what_a_league_does_not_use_is_refused(words: list[str], said: str, monkeypatch: pytest.MonkeyPatch,
+                                               capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["emul", "suite", *words])
+    with pytest.raises(SystemExit, match="2"):
+        cli.main()
+    assert said in capsys.readouterr().err
+
+
 def test_published_points_are_scored_without_tuning_also_where_an_assumed_number_is_moved(
         folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(Suite, "of", classmethod(lambda cls, _=None, of=Suite.of: of(folder)))
