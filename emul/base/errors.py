@@ -141,7 +141,7 @@ class DuplicateKey(RunError):
 
 
 class WorkerDied(RunError):
-    """A worker process ended, or sent no heartbeat within `worker_timeout`."""
+    """A worker process ended, or sent no heartbeat within `workers.timeout`."""
 
 
 class ConnectionLost(WorkerDied):

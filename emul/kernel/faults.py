@@ -1,4 +1,8 @@
-"""Faults: nodes crash, return, leave and come back; links change."""
+"""Faults: nodes crash, return, leave and come back; links change.
+
+The role of a node that crashes is closed, and its inbox is emptied; what it has sent still arrives. A wait with a
+timeout goes on until then; one without learns after the least latency that nothing more will come (`fates`).
+"""
 
 from __future__ import annotations
 

@@ -4,7 +4,8 @@ The server learns the sum of the updates of U3, the clients whose masked input c
 as it sees the shares of fewer than t clients (semi-honest). With `adversary: active` it may also deviate: keys are
 signed, and a client reveals nothing before t clients have signed the U3 that it was shown. Each stage closes a set, and
 only the set counts from then on: U0 selected > U1 sent keys > U2 shared > U3 sent a masked input > U4 signed U3 (active
-only) > U5 revealed shares.
+only) > U5 revealed shares. A client that dies (`emul.kernel.faults`: its role is closed, what it has sent still
+arrives) is in none of the sets that close later; a stage waits for it until the deadline, and below t the round fails.
 
     y_i = x_i + PRG(b_i) + sum_{j in N_i & U2} sgn(i, j) PRG(s_ij)      in Z_2^32, sgn(i, j) = +1 if i < j, else -1
     sum_{U3} x = sum_{U3} y - sum_{U3} PRG(b_i) - sum_{j in U2 - U3} sum_{i in N_j & U3} sgn(j, i) PRG(s_ij)

@@ -130,8 +130,8 @@ def run_world(roles: Roles, *, clients: int = 3, servers: int = 1, nodes: Mappin
     faults: `emul.scenario` Crash, LinkDown. stop: `emul.scenario.Stop`, by default one round.
     params: as in a scenario file, for a scheme. costs: {label: seconds} of computations; None: they cost nothing.
     pool: an in-process one (`Twin`, `Shuffled`); only with a scheme of emul, one of processes.
-    fuse: `emul.scenario.Fuse`: computations are done together (`engine.setups.fused`). limits: of what a peer sends.
-    contacts: the times at which links transmit.
+    fuse: `emul.scenario.FusedTraining`: computations are done together (`engine.setups.fused`). limits: of what a peer
+    sends. contacts: the times at which links transmit.
     lookahead: False takes one event at a time, the slow and obvious order; the run must be the same.
     Raises RunError.
     """

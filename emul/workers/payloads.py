@@ -17,8 +17,9 @@ class Payloads:
     """home: node -> its worker. mine: the number of this worker. outbox: for payloads that nodes of others will read;
     missing: waits for one that another worker ships. None: there is one worker alone."""
 
-    # The kernel knows who may still read a message, and the last reader is told that it is the last: so nothing stays
-    # longer than somebody can read it, and no model passes through the coordinator, which would copy it twice
+    # The kernel knows who may still read a message (`emul.kernel.parts: Payload`), and the last reader is told that it
+    # is the last: so nothing stays longer than somebody can read it, and no model passes through the coordinator, which
+    # would copy it twice
     # (`test_every_payload_is_freed_once_nobody_can_read_it`).
 
     def __init__(self, home: list[int], mine: int, outbox: dict[Key, Encoded] | None,

@@ -2,5 +2,5 @@
 
 `pbft`      the state machine of one server in one instance of agreement
 `signing`   Ed25519
-`security`  the probability that no more servers are malicious than the agreement bears
+`faults`    servers that do not follow it, for `faults: behave`
 """

@@ -23,15 +23,13 @@ from emul.primitives.selection.uniform import Available, AvailableRule, UniformR
 from emul.primitives.written import WrittenChoice
 from emul.primitives.written import choose as written_choice
 
-__all__ = ["KINDS", "Asks", "Common", "Heard", "SelectionRule", "Tells", "begun", "choose"]
+__all__ = ["KINDS", "RULES", "Asks", "Common", "Heard", "SelectionRule", "Tells", "begun", "choose"]
 
-KINDS: Mapping[str, type[Common]] = types.MappingProxyType({
-    "uniform": UniformSelection, "available": Available, "oort": Oort, "tifl": Tifl, "power_of_choice": PowerOfChoice,
-    "contact": FirstContact, "fedcs": FedCS})
-
-_RULES: Mapping[type[Common], Callable[[Any], SelectionRule]] = types.MappingProxyType({
-    UniformSelection: UniformRule, Available: AvailableRule, Oort: OortRule, Tifl: TiflRule, PowerOfChoice: ChoiceRule,
-    FirstContact: FirstContactRule, FedCS: FedCSRule})
+RULES: Mapping[str, tuple[type[Common], Callable[[Any], SelectionRule]]] = types.MappingProxyType({
+    "uniform": (UniformSelection, UniformRule), "available": (Available, AvailableRule), "oort": (Oort, OortRule),
+    "tifl": (Tifl, TiflRule), "power_of_choice": (PowerOfChoice, ChoiceRule),
+    "contact": (FirstContact, FirstContactRule), "fedcs": (FedCS, FedCSRule)})
+KINDS: Mapping[str, type[Common]] = types.MappingProxyType({name: kind for name, (kind, _) in RULES.items()})
 
 
 def choose(written: WrittenChoice) -> Common:
@@ -46,7 +44,7 @@ def choose(written: WrittenChoice) -> Common:
 
 def begun(p: Common) -> SelectionRule:
     """The rule at the beginning of a run."""
-    return _RULES[type(p)](p)
+    return dict(RULES.values())[type(p)](p)
 
 
 def _in_seconds(written: object) -> Any:
