@@ -273,7 +273,7 @@ def expect_rows(league: League, entry: LeagueEntry, rows: Sequence[Row], plugins
     wanted = {(TUNING, point, network) for point in range(entry.points) for network in league.networks}
     point = standings.chosen(league, [*read(TABLES[league.name], league), *rows]).get(entry.label)
     wanted |= {(SCORING, point, network) for network in league.networks if point is not None}
-    keys = {(part, at, network, asked(cell.scenario, plugins)) for part, at, network in wanted
+    keys = {(part, at, network, asked(cell.scenario)) for part, at, network in wanted
             for cell in league.cells(entry, at, network, part, plugins)}
     asked_for = {one for one in there if one[2] in league.networks}
     if missing := keys - asked_for:

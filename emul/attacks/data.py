@@ -6,14 +6,11 @@ is the node's own stream. Made once for the whole run, used in the rounds of the
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from emul.attacks.backdoor import Backdoor
-
-Poison = Callable[[np.ndarray, np.ndarray, int, np.random.Generator], tuple[np.ndarray, np.ndarray]]
 
 
 def label_flip(x: np.ndarray, y: np.ndarray, classes: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -206,7 +206,7 @@ def _take_safe_steps(kernel: Kernel) -> None:
                         calendar.add(time, waiting)
                     return
             elif owner.open_index:
-                step = _park(kernel, time, step)
+                step = _park(time, step)
                 break
         if step:
             kernel.now = time
@@ -218,7 +218,7 @@ def _take_safe_steps(kernel: Kernel) -> None:
             limit = kernel.limit
 
 
-def _park(kernel: Kernel, time: int, step: list[Entry]) -> list[Entry]:
+def _park(time: int, step: list[Entry]) -> list[Entry]:
     """Set aside the entries of nodes that are open, until they answer: what they do now comes before. The rest."""
     # To stop at the first of them would be simpler, and one busy server would stop everybody. `tests/kernel/
     # test_lookahead.py` holds the run against a kernel that takes one event at a time.
@@ -299,7 +299,7 @@ def _take_entry(kernel: Kernel, time: int, entry: Entry) -> KNode | None:
         if strand.epoch != epoch or not node.alive:
             return None
         if node.open_index:                     # another activity of the node goes on in this very step
-            _park(kernel, time, [entry])
+            _park(time, [entry])
         elif tag == COMPUTED:
             strand.computing = False
             if node.charge is not None:
@@ -341,7 +341,7 @@ def _take_entry(kernel: Kernel, time: int, entry: Entry) -> KNode | None:
         stop_now(kernel, time, what)
     elif tag == SENT:
         if entry[5].open_index:
-            _park(kernel, time, [entry])
+            _park(time, [entry])
         else:
             look_at_transmission(kernel, time, entry[5], what)
     return None

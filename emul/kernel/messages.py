@@ -241,7 +241,7 @@ def _take_another_way(kernel: Kernel, time: int, copy: Copy, pipe: Pipe) -> None
         carried(kernel, source, time, wire, other.src, other.dst, source.charge.battery.send_w)
 
 
-def _to_begin_of_row(kernel: Kernel, flows: Pipe, copy: Copy) -> None:
+def _to_begin_of_row(flows: Pipe, copy: Copy) -> None:
     """A contact has cut its flow over a row of shared links: it is at the first of them again. The bytes that have
     come to its target stay there; at another vertex they are of no use, since the way may be another one."""
     rest = flows.link.rest_of(copy)
@@ -404,7 +404,7 @@ def leave_link(kernel: Kernel, time: int, pipe: Pipe) -> list[tuple[Copy, bool, 
         if tail is not GIVEN_BACK:
             transmitted(kernel, time, copy)
         elif pipe.kind == FLOW:
-            _to_begin_of_row(kernel, pipe, copy)
+            _to_begin_of_row(pipe, copy)
         end = find_pipe(kernel, copy.path[copy.hop], copy.path[copy.hop + 1])
         if resent and pipe.kind == FLOW:            # over all links of its row; `arrive` tells of the last one
             hop = copy.hop - 1

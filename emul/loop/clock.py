@@ -40,7 +40,7 @@ from emul.base.tracebacks import named
 from emul.base.units import LARGEST
 from emul.kernel.parts import Fault, NodeCrash, NodeLeave, Plan
 from emul.loop.caller import FIRST_BATCH, Caller, Came, LoopAnswer, Mode, Orders, PeerStep, RunEnded, Step, run_for
-from emul.loop.payload import NOTHING, LoopPayload, payload_of
+from emul.loop.payload import NOTHING, LoopPayload, arrays_of, payload_of
 from emul.roles.events import Close, Event, Start
 from emul.roles.world import within
 from emul.scenario import Given, Scenario, Stop
@@ -241,7 +241,7 @@ class Clock:
         self._of_peers: dict[int, list[int]] = {}
         self._values: PlainDict = {}            # of peers: what is to be reported
         self._encodings: dict[int, tuple[object, LoopPayload]] = {}     # id -> what is sent in this round, encoded
-        self._close = weakref.finalize(self, _dismiss, self._caller)
+        self._close = weakref.finalize(self, self._caller.dismiss)
         atexit.register(_at_exit, weakref.ref(self))
 
     # --- what a loop asks ---------------------------------------------------------------------------------------------
@@ -632,10 +632,6 @@ class LoopTwin(Twin):
         super().post(worker, event)
 
 
-def _dismiss(caller: Caller) -> None:
-    caller.dismiss()
-
-
 def _at_exit(clock: weakref.ref[Clock]) -> None:
     """The program ends without `finish`: the run is that of an interrupted one."""
     found = clock()
@@ -675,8 +671,6 @@ def _number(name: str, value: object) -> float | int | bool | str:
 
 def _vector(model: object) -> np.ndarray:
     """(d,) float32: all arrays of it, one after the other."""
-    from emul.loop.payload import arrays_of
-
     found = [np.asarray(one, np.float32).ravel() for one in arrays_of(model)]
     if not found:
         raise LoopError("clock.report(model=): expected arrays")

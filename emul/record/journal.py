@@ -213,11 +213,9 @@ class MemoryJournal:
 
     def round_ended(self) -> None:
         """Nothing: there is no file that waits."""
-        pass
 
     def observed(self, seen: Sequence[Observation]) -> None:
         """Nothing: whoever runs it has what was observed."""
-        pass
 
     def close(self, complete: bool = True) -> str:
         """The digest; `complete` is for a journal with a file."""

@@ -298,8 +298,8 @@ def protection(summary: PlainMapping) -> list[str]:
     return ["; ".join([text, *([", ".join(numbers)] if numbers else [])])]
 
 
-def rejections(summary: PlainMapping, most: int = 5) -> list[str]:
-    """Lines on rejected messages: of whom and why, the most frequent first; then how many more than `most` lines say.
+def rejections(summary: PlainMapping) -> list[str]:
+    """Lines on rejected messages: of whom and why, the five most frequent; then how many more there are.
 
     >>> print(*rejections({"messages_rejected": 15, "violations": [
     ...     {"sender": "client3", "type": "Update", "reason": "not finite", "count": 12},
@@ -311,7 +311,7 @@ def rejections(summary: PlainMapping, most: int = 5) -> list[str]:
     counts: Counter[tuple[str, str, str]] = Counter()
     for one in summary["violations"]:                   # of all roles that reject the same together
         counts[one["sender"], one["type"], one["reason"]] += one["count"]
-    told = counts.most_common(most)
+    told = counts.most_common(5)
     lines = [f"{n:,} message{'s' * (n > 1)} of {sender} {'were' if n > 1 else 'was'} rejected ({kind}: {reason})"
              for (sender, kind, reason), n in told]
     more = summary["messages_rejected"] - sum(n for _, n in told)

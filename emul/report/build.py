@@ -291,8 +291,8 @@ def _provenance(run: RunData, prefix: str) -> list[Part]:
     return [_prefixed(part, prefix)]
 
 
-def left_behind(summary: PlainMapping, most: int = 200) -> pd.DataFrame:
-    """The models and arrays that nodes left, one a row; how many more there are than `most`.
+def left_behind(summary: PlainMapping) -> pd.DataFrame:
+    """The models and arrays that nodes left, one a row; how many more there are than 200.
 
     >>> left_behind({"models": {"server": 3}, "artefacts": {"a": {"noise": "0f"}}}).to_dict("list")
     {'what': ['model of round 3', 'array noise'], 'node': ['server', 'a']}
@@ -301,8 +301,8 @@ def left_behind(summary: PlainMapping, most: int = 200) -> pd.DataFrame:
     found += [(f"array {name}", node) for node, names in summary.get("artefacts", {}).items() for name in names]
     found += [(f"{n['messages']:,} messages of type {kind}, {n['left_out']:,} left out", "")
               for kind, n in summary.get("payloads", {}).items()]
-    more = [(f"{len(found) - most:,} more", "")] if len(found) > most else []
-    return pd.DataFrame([*found[:most], *more], columns=["what", "node"])
+    more = [(f"{len(found) - 200:,} more", "")] if len(found) > 200 else []
+    return pd.DataFrame([*found[:200], *more], columns=["what", "node"])
 
 
 # --- several runs ---------------------------------------------------------------------------------------------------

@@ -162,7 +162,7 @@ async def store(node: Node, p: Params) -> None:
 
 
 async def from_store(node: Node, members: Sequence[int], codec: Codec, code: Octets, d: int,
-                     timeout_s: float | None = None) -> list[Octets]:
+                     timeout_s: float | None) -> list[Octets]:
     """As `gather_codes`, through the store."""
     (at,), end_s = node.nodes("store"), None if timeout_s is None else node.now + timeout_s
     found, length = {node.id: code}, updates.sound(codec, d)

@@ -101,7 +101,7 @@ async def peer(node: Node, p: Params) -> None:
                 due = steps * (f + 1) // p.fragments
                 drift, pieces = await _leading(node, p, box, codec, model, drift, max(0, due - p.tau - done), f,
                                                layers)
-                exchange = node.start(_exchanged(node, box, codec, pieces))
+                exchange = node.start(_exchanged(box, codec, pieces))
                 if p.tau:
                     drift = await _trained(node, model, drift, p.tau)
                 totals = await exchange
@@ -167,7 +167,7 @@ def _nothing() -> None:
     return None
 
 
-async def _exchanged(node: Node, box: FragmentBox, codec: Codec | None, pieces: Sequence[Portion]) -> list[Vector]:
+async def _exchanged(box: FragmentBox, codec: Codec | None, pieces: Sequence[Portion]) -> list[Vector]:
     """The sums of -Delta over all peers, of each piece: what comes, and before it what has not been sent yet."""
     for _, f, layer in pieces:
         if (f, layer) not in box.sent:

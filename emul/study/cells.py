@@ -157,7 +157,7 @@ def key(one: Scenario, plugins: Sequence[str] = ()) -> str:
     return _hash([__version__, _source_of(one.schemes[0][0], tuple(plugins)), _request(one), *files])
 
 
-def asked(one: Scenario, plugins: Sequence[str] = ()) -> str:
+def asked(one: Scenario) -> str:
     """The hash of what was asked for alone: as `key`, without the version of emul and the files of code."""
     return _hash([_request(one)])
 

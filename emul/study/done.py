@@ -93,11 +93,11 @@ class Done:
                 raise StudyError(f"{self.path}: is no table: {e}") from None
 
     def __contains__(self, cell: Cell) -> bool:
-        return asked(cell.scenario, self.plugins) in self.code
+        return asked(cell.scenario) in self.code
 
     def older(self, cells: Sequence[Cell]) -> int:
         """The number of these with a row that was made with other code than there is now."""
-        return sum(self.code[asked(cell.scenario, self.plugins)] != code_of(cell.scenario, self.plugins)
+        return sum(self.code[asked(cell.scenario)] != code_of(cell.scenario, self.plugins)
                    for cell in cells if cell in self)
 
     def add(self, study: Path, cell: Cell) -> None:
@@ -139,7 +139,7 @@ def again(table: Path, study: Path, cell: Cell, plugins: Sequence[str] = ()) -> 
     """`AGAIN` of a cell that was run in the study, for a row of `table`."""
     run = study / CELLS / cell.key
     made, summary = read_origin(run), read_json(run / SUMMARY)
-    return {"key": asked(cell.scenario, plugins), "file": _from(table, cell.given),
+    return {"key": asked(cell.scenario), "file": _from(table, cell.given),
             "code": code_of(cell.scenario, plugins) if made["revision"] == revision() else "",    # of an older run
             "sets": json.dumps([{"file": _from(table, edit)} if isinstance(edit, Path) else edit for edit in cell.sets],
                                ensure_ascii=False),

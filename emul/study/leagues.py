@@ -25,12 +25,9 @@ from emul.study.directory import StudyError
 from emul.study.suite import Suite, free, seconds, task_of
 
 TUNING, SCORING, REPLICATE = "tuning", "scoring", "replicate"      # the parts of the runs
+# Measures: the number that has to reach the target is the accuracy, exp(- loss), which is the geometric mean of the
+# probability that the model gives the true class, or the number of rounds that gave their sum.
 ACCURACY, LIKELIHOOD, SUMS = "accuracy", "likelihood", "sums"
-MEASURES = {                        # measure of a league -> the number that has to reach the target
-    ACCURACY: "the accuracy",
-    LIKELIHOOD: "exp(- loss): the geometric mean of the probability that the model gives the true class",
-    SUMS: "the number of rounds that gave their sum",
-}
 UPLOAD = "UPLOAD"                   # in the edits of a condition: the message of a scheme that has a client's input
 WAITING = "waiting"                 # the key of a space that is all timeouts of the scheme, in units of the network
 
@@ -84,8 +81,8 @@ class League:
     rows, as JSON. contrast: the label of the baseline with another setting, which pages show beside it; "": none.
     target_on: the network whose baseline sets the target of all; "": each has its own. rounds: all runs have so many,
     also in tuning, whatever time they take; 0: time ends them. epsilon: the total of the client that loses most, which
-    each run has to spend; 0: none is asked. measure: of `MEASURES`. replicate: seeds on which the scoring may be run
-    again, to see whether its ranks hold.
+    each run has to spend; 0: none is asked. measure: ACCURACY, LIKELIHOOD or SUMS. replicate: seeds on
+    which the scoring may be run again, to see whether its ranks hold.
     """
 
     name: str

@@ -31,6 +31,7 @@ WHY = "first_failure"               # a column of leagues of sums: node, stage a
 
 ALPHA = 0.05
 TARGETS = (0.98, 1.0, 1.02)         # shares of the target under which ranks are compared
+FACTORS = (1.0, 1.5, 2.0, 4.0)       # of performance profiles
 
 
 def path_of(row: Row) -> np.ndarray:
@@ -222,16 +223,15 @@ def signed_rank(values: Sequence[float] | np.ndarray) -> float:
     return float(np.mean(np.abs(sums) >= seen - 1e-9))
 
 
-def profile(found: Mapping[str, Sequence[Standing]], within: Sequence[float] = (1.0, 1.5, 2.0, 4.0)) -> dict[
-        str, list[float]]:
-    """Label -> the share of (network, seed) on which it needs at most so many times the best scheme's time there."""
+def profile(found: Mapping[str, Sequence[Standing]]) -> dict[str, list[float]]:
+    """Label -> the shares of (network, seed) on which it needs at most `FACTORS` times the best scheme's time there."""
     best = {(network, seed): min(one.times[seed] for one in own) for network, own in found.items()
             for seed in (own[0].times if own else ())}
     said: dict[str, list[tuple[float, float]]] = {}
     for network, own in found.items():
         for one in own:
             said.setdefault(one.label, []).extend((value, best[network, seed]) for seed, value in one.times.items())
-    return {label: [float(np.mean([math.isfinite(t) and t <= factor * b for t, b in pairs])) for factor in within]
+    return {label: [float(np.mean([math.isfinite(t) and t <= factor * b for t, b in pairs])) for factor in FACTORS]
             for label, pairs in said.items()}
 
 
@@ -404,7 +404,7 @@ LEADERBOARD = ("league", "scheme", "network", "task", "rank", "median_s", "low_s
                "point", "values", "digest", "code", "revision", "who", "date")
 
 
-def leaderboard(league: League, rows: Sequence[Row], who: str = "emul") -> list[PlainDict]:
+def leaderboard(league: League, rows: Sequence[Row]) -> list[PlainDict]:
     """A row a scheme and network that is whole, `LEADERBOARD`."""
     found = []
     spaces = {entry.label: entry for entry in league.entries}
@@ -418,12 +418,12 @@ def leaderboard(league: League, rows: Sequence[Row], who: str = "emul") -> list[
             found.append(dict(zip(LEADERBOARD, [
                 league.name, one.label, network, league.task, one.rank, *numbers, len(one.times),
                 sum(map(math.isfinite, one.times.values())), f"{one.accuracy:.4g}", f"{one.mb:.5g}", one.point,
-                json.dumps(values), digest, mine[0]["code"], mine[0]["revision"], who,
+                json.dumps(values), digest, mine[0]["code"], mine[0]["revision"], "emul",
                 max(row["made"] for row in mine)], strict=True)))
     return found
 
 
-def curves(league: League, rows: Sequence[Row], network: str, steps: int = 60) -> list[PlainDict]:
+def curves(league: League, rows: Sequence[Row], network: str) -> list[PlainDict]:
     """Of each scheme that is whole, {scheme, virtual_s, accuracy}: the median over seeds of the last accuracy seen."""
     mine = [row for row in rows if row["part"] == SCORING and row["network"] == network]
     end = max((path_of(row)[-1, 0] for row in mine if row["path"]), default=0.0) if league.rounds else (
@@ -431,7 +431,7 @@ def curves(league: League, rows: Sequence[Row], network: str, steps: int = 60) -
     found = []
     for label, own in groupby(sorted(mine, key=lambda row: row["label"]), key=lambda row: row["label"]):
         paths = [path_of(row) for row in own]
-        for at in np.linspace(end / steps, end, steps):
+        for at in np.linspace(end / 60, end, 60):
             seen = [path[np.searchsorted(path[:, 0], at, side="right") - 1, 2] if len(path) and path[0, 0] <= at
                     else np.nan for path in paths]
             if not np.isnan(seen).all():

@@ -239,8 +239,8 @@ def cell_of(table: Path, row: Row, modules: Sequence[str] = ()) -> Cell:
     values = json.loads(row["values"] or "{}")
     cell, = cells(file, {path: [value] for path, value in values.items()}, [int(row["seed"])], [row["scheme"]],
                   edits(table, row["sets"]), plugins)
-    if asked(cell.scenario, plugins) != row["key"]:
-        raise StudyError(f"{row['file']} asks for something else today: its key is {asked(cell.scenario, plugins)}")
+    if asked(cell.scenario) != row["key"]:
+        raise StudyError(f"{row['file']} asks for something else today: its key is {asked(cell.scenario)}")
     return cell
 
 

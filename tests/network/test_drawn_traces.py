@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from emul.network import LinkRule, TopologySpec, build
 from emul.network.models.profiles import Begun
-from emul.network.models.traceformats import Trace
+from emul.network.models.traceformats import Trace, TraceColumns
 from emul.network.models.traces import TraceSpec, problem, read_trace, trace_names
 from emul.scenario.devices import SHIPPED_LINKS as SHIPPED_CLASSES
 from emul.scenario.devices import read_links
@@ -81,7 +81,7 @@ def test_begun_elsewhere_a_trace_is_the_one_that_is_cut_there(
 def test_the_mean_of_drawn_traces_is_that_of_all_of_them(file: Path) -> None:
     assert float(TraceSpec(file, drawn=True)) == pytest.approx((2e6 + 8e6) / 2)
     assert trace_names(file) == ["a", "b"]
-    assert read_trace(file, name="a").scaled(0.25).rates_bps == (250_000, 750_000, 750_000)
+    assert read_trace(file, columns=TraceColumns("a")).scaled(0.25).rates_bps == (250_000, 750_000, 750_000)
 
 
 @pytest.mark.parametrize(("text", "more", "expected"), [
@@ -103,7 +103,7 @@ SHIPPED = Path(__file__).resolve().parents[2] / "scenarios" / "traces"
 
 def of_each(file: str) -> tuple[list[float], list[float]]:
     """(seconds, mean in Mbit/s over time) of each trace of a file, ascending."""
-    each = [read_trace(SHIPPED / file, name=name) for name in trace_names(SHIPPED / file)]
+    each = [read_trace(SHIPPED / file, columns=TraceColumns(name)) for name in trace_names(SHIPPED / file)]
     return (sorted(one.length_ns / S for one in each),
             sorted(sum(ns * rate for ns, rate in one.pieces()) / one.length_ns / 1e6 for one in each))
 

@@ -20,7 +20,7 @@ SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "trace
 
 def errors(text: str, format: str, name: str | None = None) -> str:
     with pytest.raises(ScenarioError) as caught:
-        parse_trace(text, "some.trace", format, name)
+        parse_trace(text, "some.trace", format, TraceColumns(name))
     return "\n".join(re.sub(" {2,}", "  ", line.strip()) for line in str(caught.value).splitlines()[1:])
 
 
@@ -41,7 +41,7 @@ def test_csv_in_whatever_units_is_the_same_trace(text):
 
 def test_one_trace_of_a_file_with_many_is_taken_by_its_name():
     text = "trace,time_s,mbps\na,0,1\na,1,2\nb,0,3\nb,2,4\n"
-    assert parse_trace(text, "t", "csv", "b").times_ns == (0, 2 * S)
+    assert parse_trace(text, "t", "csv", TraceColumns("b")).times_ns == (0, 2 * S)
     assert errors(text, "csv") == 'name  missing  expected the name of a trace in the file: "a", "b"'
     assert errors(text, "csv", "c") == 'name  "c"  expected the name of a trace in the file: "a", "b"'
     assert errors("t_s,mbps\n0,1\n", "csv", "c") == 'name  "c"  the file has no column "trace"'
@@ -200,7 +200,7 @@ def test_at_most_twenty_problems_of_a_file_are_told():
     max_size=25).map("".join), st.none() | st.just("a"))
 def test_whatever_a_file_holds_the_answer_is_a_trace_or_a_scenario_error(format, text, name):
     try:
-        trace = parse_trace(text, "fuzz", format, name)
+        trace = parse_trace(text, "fuzz", format, TraceColumns(name))
     except ScenarioError as error:
         caught = error
     else:
@@ -265,6 +265,6 @@ def test_the_contents_of_a_file_are_told_by_their_digest(tmp_path):
 def test_real_traces_are_read(file, name, rows):
     if not (SHARED / file).exists():
         pytest.skip("needs the traces in ../shared/data")
-    trace = read_trace(SHARED / file, name=name)
+    trace = read_trace(SHARED / file, columns=TraceColumns(name))
     assert len(trace.times_ns) > rows
     assert 0 < trace.service(loop=True).mean_bps < 1e9

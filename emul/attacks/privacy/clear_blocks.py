@@ -33,15 +33,14 @@ def input_of_one(weights: Floats, biases: Floats) -> Floats:
     return weights[best] / biases[best]
 
 
-def span_of_inputs(blocks: Floats, tolerance: float = 1e-10) -> Floats:
+def span_of_inputs(blocks: Floats) -> Floats:
     """An orthonormal basis (rank, n_0) of what the inputs of the batch span. blocks: (..., n_0), first layers of clear
-    blocks. tolerance: of singular values, as a share of the largest. Rank b of b samples: the batch is known up to its
-    mixture, and `residual` is a test of membership."""
+    blocks. Rank b of b samples: the batch is known up to its mixture, and `residual` is a test of membership."""
     stacked = blocks.reshape(-1, blocks.shape[-1])
     _, values, rows = np.linalg.svd(stacked, full_matrices=False)
     if not values[0]:
         raise BlocksUndetermined("the blocks are zero")
-    return rows[values > tolerance * values[0]]
+    return rows[values > 1e-10 * values[0]]
 
 
 def inputs_of_batch(slices: Floats, samples: int, rng: np.random.Generator) -> Floats:

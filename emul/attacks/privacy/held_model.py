@@ -122,11 +122,11 @@ def held_out_samples(evidence: Evidence) -> tuple[Array, Array]:
     return np.asarray(data.inputs(data.test_x), np.float64), data.test_y.astype(np.int64)
 
 
-def fitted(task: NodeTask, start: Array, x: Array, targets: Array, steps: int, lr: float = 0.01) -> Array:
+def fitted(task: NodeTask, start: Array, x: Array, targets: Array, steps: int) -> Array:
     """Parameters (d,) float64 of the task's model after `steps` of Adam on the squared distance to the targets (n, C),
     from `start`: what somebody trains who knows the architecture."""
     vector = torch.from_numpy(start.astype(np.float64)).requires_grad_()
-    optimiser = torch.optim.Adam([vector], lr=lr)
+    optimiser = torch.optim.Adam([vector], lr=0.01)
     inputs, wanted = torch.from_numpy(x), torch.from_numpy(targets)
     for _ in range(steps):
         optimiser.zero_grad()

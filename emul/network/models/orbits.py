@@ -95,12 +95,12 @@ class Circles:
         return (RADIUS_KM + self.altitude_km) * unit
 
 
-def walker(altitude_km: float, inclination: float, planes: int, each: int, phasing: int, j2: float = J2) -> Circles:
+def walker(altitude_km: float, inclination: float, planes: int, each: int, phasing: int) -> Circles:
     """Walker's delta pattern i: T/P/F with T = planes * each: nodes spread over the whole circle, and satellite s of
     plane p, number p * each + s, at the phase 2 pi (s / each + F p / T) (Walker, JBIS 37, 1984)."""
     p, s = np.divmod(np.arange(planes * each), each)
     return Circles(altitude_km, inclination, 2 * np.pi * p / planes,
-                   2 * np.pi * (s / each + phasing * p / (planes * each)), j2)
+                   2 * np.pi * (s / each + phasing * p / (planes * each)), J2)
 
 
 # --- who sees whom ----------------------------------------------------------------------------------------------------
@@ -114,11 +114,11 @@ def above(points: FloatArray, station: FloatArray, elevation: float) -> FloatArr
     return np.sum(points * station, axis=-1) / radius - np.cos(reach(radius, elevation))
 
 
-def clear(points: FloatArray, others: FloatArray, lowest_km: float = GRAZING_KM) -> FloatArray:
+def clear(points: FloatArray, others: FloatArray) -> FloatArray:
     """The clearance of satellites to each other: the cosine of the angle between both, less that at which the line
-    between them touches the sphere of `lowest_km` above the ground."""
+    between them touches the sphere of `GRAZING_KM` above the ground."""
     a, b = np.linalg.norm(points, axis=-1), np.linalg.norm(others, axis=-1)
-    touched = RADIUS_KM + lowest_km
+    touched = RADIUS_KM + GRAZING_KM
     furthest = np.arccos(np.minimum(touched / a, 1.0)) + np.arccos(np.minimum(touched / b, 1.0))
     return np.sum(points * others, axis=-1) / (a * b) - np.cos(furthest)
 

@@ -84,15 +84,11 @@ class TraceColumns:
 GAPS = ("hold", "off")
 
 
-def parse_trace(text: str, file: str, format: str, name: str | None = None,
-                columns: TraceColumns | None = None) -> Trace:
-    """The trace in a text in one of FORMATS; `file` heads the errors. name: which of a CSV file with several.
-
-    Raises ScenarioError with the lines.
-    """
+def parse_trace(text: str, file: str, format: str, columns: TraceColumns | None = None) -> Trace:
+    """The trace in a text in one of FORMATS; `file` heads the errors. Raises ScenarioError with the lines."""
     found: list[Problem] = []
     try:
-        trace = _PARSERS[format](text, columns or TraceColumns(name), found)
+        trace = _PARSERS[format](text, columns or TraceColumns(), found)
     except tables.NoTable as error:
         found.append(error.problem)
         trace = None

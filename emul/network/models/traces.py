@@ -198,18 +198,17 @@ def _no_format(path: Path, kind: str | None) -> tuple[str, str]:
     return "missing" if kind is None else repr(kind), f"expected one of {', '.join(FORMATS)}{looks}"
 
 
-def read_trace(path: Path, format: str | None = None, name: str | None = None,
-               columns: TraceColumns | None = None) -> Trace:
-    """The trace in a file; `name`: the one to take of a CSV file with several. Raises ScenarioError with its lines."""
+def read_trace(path: Path, format: str | None = None, columns: TraceColumns | None = None) -> Trace:
+    """The trace in a file. Raises ScenarioError with its lines."""
     kind = format or format_of(path)
     if kind not in FORMATS:
         raise ScenarioError(str(path), [Problem("format", *_no_format(path, kind))])
-    return _read(path, kind, columns or TraceColumns(name), stamp(path))
+    return _read(path, kind, columns or TraceColumns(), stamp(path))
 
 
 @lru_cache(maxsize=512)                 # a rule's trace is asked for by every link that it matches
 def _read(path: Path, kind: str, columns: TraceColumns, stamp: tuple[int, int] | None) -> Trace:
-    return parse_trace(text_of(path), str(path), kind, columns=columns)
+    return parse_trace(text_of(path), str(path), kind, columns)
 
 
 def text_of(path: Path) -> str:

@@ -40,7 +40,7 @@ def key_pair(secret: bytes) -> KeyPair:
     Bytes of a node's stream are no secret to who knows the seed: for emulation only.
     Also gives the public key back to who has reconstructed a secret from its shares.
     """
-    _expect_length("secret key", secret)
+    _expect_key(secret)
     return KeyPair(bytes(secret), _private(bytes(secret)).public_key().public_bytes_raw())
 
 
@@ -50,7 +50,7 @@ def agree(secret: bytes, public: bytes) -> bytes:
     ProtocolViolation if the peer's `public` is no 32 bytes or a point of low order (the result would not depend on
     `secret`); ValueError if `secret` is no 32 bytes.
     """
-    _expect_length("secret key", secret)
+    _expect_key(secret)
     if len(public) != KEY_BYTES:
         raise ProtocolViolation(f"public key has {len(public)} bytes, expected {KEY_BYTES}")
     try:
@@ -112,6 +112,6 @@ def _derive(shared: bytes, info: bytes) -> bytes:
     return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=info).derive(shared)
 
 
-def _expect_length(what: str, value: bytes) -> None:
-    if len(value) != KEY_BYTES:
-        raise ValueError(f"{what} has {len(value)} bytes, expected {KEY_BYTES}")
+def _expect_key(secret: bytes) -> None:
+    if len(secret) != KEY_BYTES:
+        raise ValueError(f"secret key has {len(secret)} bytes, expected {KEY_BYTES}")

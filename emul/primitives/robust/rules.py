@@ -43,9 +43,9 @@ def _at_least(name: str, value: float, least: float) -> None:
         raise ValueError(f"{name} = {value}: expected at least {least}")
 
 
-def _above(name: str, value: float, bound: float = 0) -> None:
-    if value <= bound:
-        raise ValueError(f"{name} = {value}: expected a number above {bound}")
+def _above_0(name: str, value: float) -> None:
+    if value <= 0:
+        raise ValueError(f"{name} = {value}: expected a number above 0")
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class GeometricMedian:
     tolerance: float = 1e-4             # of the last step, relative to the median distance
 
     def __post_init__(self) -> None:
-        _above("nu", self.nu)
+        _above_0("nu", self.nu)
         _at_least("iterations", self.iterations, 1)
         _at_least("tolerance", self.tolerance, 0)
 
@@ -124,7 +124,7 @@ class FoolsGold:
     kappa: float = 1.0                  # confidence; larger ones cut sharper
 
     def __post_init__(self) -> None:
-        _above("kappa", self.kappa)
+        _above_0("kappa", self.kappa)
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class NormClipping:
     weights: Literal["uniform", "samples"] = "uniform"      # samples: the number that a client claims
 
     def __post_init__(self) -> None:
-        _above("bound", self.bound)
+        _above_0("bound", self.bound)
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class CentredClipping:
     iterations: int = 1
 
     def __post_init__(self) -> None:
-        _above("radius", self.radius)
+        _above_0("radius", self.radius)
         _at_least("iterations", self.iterations, 1)
 
 

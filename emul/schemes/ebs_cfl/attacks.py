@@ -130,7 +130,7 @@ def by_changed_weight(keys: ServerKeys, client: int, first: Array, second: Array
 
 # --- who sees an upload, without keys: item 5 ------------------------------------------------------------------------
 
-def by_separation(delta: Array, seed: int = 0) -> Array:
+def by_separation(delta: Array) -> Array:
     """(s, c): independent columns that an upload is a rotation of, the segments of the update among them (FastICA)."""
     with optional("separation of an upload's columns needs", "privacy"):
         from sklearn.decomposition import FastICA
@@ -138,7 +138,7 @@ def by_separation(delta: Array, seed: int = 0) -> Array:
 
     centred = delta - delta.mean(axis=0)
     rank = int((np.linalg.svd(centred, compute_uv=False) > 1e-9).sum())
-    search = FastICA(rank, whiten="unit-variance", max_iter=500, random_state=seed)
+    search = FastICA(rank, whiten="unit-variance", max_iter=500, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)     # short uploads: what it has then is taken
         found: Array = search.fit_transform(centred)

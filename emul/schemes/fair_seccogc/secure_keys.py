@@ -160,9 +160,9 @@ def covariance(A: Matrix) -> Matrix:
     return A @ A.T
 
 
-def is_correct(A: Matrix, tolerance: float = 1e-12) -> bool:
-    """True if the keys add to zero: every column sum is at most `tolerance` times the largest row norm."""
-    return bool(np.abs(A.sum(axis=0)).max() <= tolerance * np.linalg.norm(A, axis=1).max())
+def is_correct(A: Matrix) -> bool:
+    """True if the keys add to zero: every column sum is at most 1e-12 of the largest row norm."""
+    return bool(np.abs(A.sum(axis=0)).max() <= 1e-12 * np.linalg.norm(A, axis=1).max())
 
 
 def is_secure(A: Matrix) -> bool:
@@ -171,9 +171,9 @@ def is_secure(A: Matrix) -> bool:
     return int(np.count_nonzero(singular > 1e-10 * singular[0])) == A.shape[0] - 1
 
 
-def is_fair(A: Matrix, lambda_: float, tolerance: float = 1e-12) -> bool:
-    """True if every row has norm lambda, within `tolerance` times lambda."""
-    return bool(np.abs(np.linalg.norm(A, axis=1) - lambda_).max() <= tolerance * lambda_)
+def is_fair(A: Matrix, lambda_: float) -> bool:
+    """True if every row has norm lambda, within 1e-12 of it."""
+    return bool(np.abs(np.linalg.norm(A, axis=1) - lambda_).max() <= 1e-12 * lambda_)
 
 
 def _check(K: int, lambda_: float) -> None:
