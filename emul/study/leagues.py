@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 from emul.base.plain import PlainDict
 from emul.registry import schemes as registry
@@ -138,13 +139,12 @@ class League:
         rules = {key: value for key, value in said.items() if key not in free_to_change}
         common = json.dumps([suite.version, task, {name: units[name] for name in said["networks"]}, rules],
                             sort_keys=True)
-        return cls(name, suite, task, said["accuracy_of"], tuple(said["networks"]), tuple(said.get("extended", ())),
-                   said["baseline"], said["target"], said["units"], tuple(said["seeds"]),
-                   tuple(said["tuning"]["seeds"]), said["tuning"]["first"], tuple(said.get("sets", ())),
-                   tuple(entries), common, said.get("contrast", ""), conditions, said.get("unit_s", {}),
-                   said.get("target_on", ""),
-                   said.get("rounds", 0), said.get("epsilon", 0.0), said.get("measure", ACCURACY),
-                   tuple(said.get("replicate", ())))
+        same: PlainDict = {key: said[key] for key in ("accuracy_of", "baseline", "target", "units", "contrast",
+                                                      "target_on", "rounds", "epsilon", "measure") if key in said}
+        same |= {key: tuple(said.get(key, ())) for key in ("networks", "extended", "seeds", "sets", "replicate")}
+        return cls(name=name, suite=suite, task=task, tuning_seeds=tuple(said["tuning"]["seeds"]),
+                   first=said["tuning"]["first"], entries=tuple(entries), common=common, conditions=conditions,
+                   own_units=said.get("unit_s", {}), **same)
 
     def unit_s(self) -> dict[str, float]:
         """Network -> its unit in seconds, also of those with a condition and of those with an assumed number moved."""
@@ -216,7 +216,8 @@ def entries_of(file: Path) -> list[PlainDict]:
     except (OSError, tomllib.TOMLDecodeError, KeyError, TypeError, AttributeError) as error:
         raise StudyError(f"{file}: is no file of entries of a league: {type(error).__name__}: {error}") from None
     for name, key, each in spaces:
-        numbers = [each.get(word) for word in ("low", "high", "default")] if isinstance(each, dict) else [None]
+        given = each if isinstance(each, dict) else {}
+        numbers: list[Any] = [given.get(word) for word in ("low", "high", "default")]
         sound = all(isinstance(number, int | float) for number in numbers) and 0 < numbers[0] <= numbers[1]
         if each and not sound:
             raise StudyError(f"{file}: {name}: space: {key}: expected {{low = 0.1, high = 0.9, default = 0.5}}, "
