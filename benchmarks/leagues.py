@@ -40,8 +40,9 @@ from emul.study.suite import Suite
 
 PAGE = ROOT / "docs" / "atlas.md"
 DATA = ROOT / "docs" / "studies" / "data"
-TABLES = {name: DATA / f"league_{name}.csv" for name in ("plain", "sums")}         # league -> its rows, of all tasks
 AGAIN = DATA / "league_again.csv"
+TABLES = {file.stem.removeprefix("league_"): file for file in sorted(DATA.glob("league_*.csv"))
+          if file != AGAIN}             # league -> its rows, of all tasks
 AGAIN_COLUMNS = ("table", "key", "part", "network", "label", "point", "seed", "digest", "processor", "torch",
                  "revision", "made", "digest_again", "path")
 # as on the oldest processor of x86-64; NumPy is told by name what this one has
@@ -53,8 +54,14 @@ CHECKED = 2             # rows of a submission that are computed again
 
 
 def whole(league: League, rows: list[Row]) -> bool:
-    """True if every scheme has all seeds on every network that the league is tuned on."""
-    return all(len(standings.standings(league, rows, network)) == len(league.entries) for network in league.networks)
+    """True if every scheme has all seeds on every network that the league is tuned on; those that were added later,
+    with prices of their own, need not."""
+    return all(whole_on(league, rows, network) for network in league.networks)
+
+
+def whole_on(league: League, rows: list[Row], network: str) -> bool:
+    """The same of one network."""
+    return {entry.label for entry in league.entries if not entry.sets} <= places(league, rows, network).keys()
 
 
 def paragraphs(league: League, rows: list[Row]) -> Iterator[str]:
@@ -62,8 +69,8 @@ def paragraphs(league: League, rows: list[Row]) -> Iterator[str]:
     if not whole(league, rows):
         yield f"`{league.name}` with `{league.task}` is not whole yet: it has {len(rows)} runs of this definition."
         return
-    found = {network: own for network in (*league.networks, *league.extended)
-             if len(own := standings.standings(league, rows, network)) == len(league.entries)}
+    found = {network: standings.standings(league, rows, network) for network in (*league.networks, *league.extended)
+             if whole_on(league, rows, network)}
     first = "\n".join(
         f"- `{network}`, seconds to {standings.goal(league, rows, network)}: "
         + ", ".join(f"{one.label} {one.median:.3g}" for one in own if one.rank == 1) + "."
@@ -85,43 +92,41 @@ def paragraphs(league: League, rows: list[Row]) -> Iterator[str]:
 def leagues() -> Iterator[tuple[League, list[Row]]]:
     """All leagues with rows, task by task, in the order in which these came."""
     for name, table in TABLES.items():
-        if table.is_file():
-            with table.open(newline="", encoding="utf-8") as lines:
-                tasks = dict.fromkeys(row["task"] for row in csv.DictReader(lines))
-            for task in tasks:
-                league = League.of(name, task)
-                yield league, read(table, league)
+        with table.open(newline="", encoding="utf-8") as lines:
+            tasks = dict.fromkeys(row["task"] for row in csv.DictReader(lines))
+        for task in tasks:
+            league = League.of(name, task)
+            yield league, read(table, league)
 
 
 def block() -> str:
     """The tables and findings of all leagues."""
     said = [line for league, rows in leagues() for line in paragraphs(league, rows)]
-    return "\n\n".join([*said, *(f"`{name}` has no run yet." for name, table in TABLES.items() if not table.is_file()),
-                        *said_of_again(), *said_of_schemes()])
+    return "\n\n".join([*said, *said_of_again(), *said_of_schemes()])
 
 
 def scheme_lines() -> list[list[str]]:
-    """[scheme, its leagues with rows here, those without, what it needs for one, why it has none] of all registered."""
-    published = {league.name for league, rows in leagues() if whole(league, rows)}
-    entered: dict[str, list[str]] = {}
+    """[scheme, its leagues with rows here, those without, why it has none] of all registered."""
+    published = {(league.name, label) for league, rows in leagues() if whole(league, rows)
+                 for label in places(league, rows, league.networks[-1])}
+    entered: dict[str, dict[str, bool]] = {}
     for file in sorted((Suite.of().folder / "leagues").glob("*.toml")):
         for entry in League.of(file.stem).entries:
-            entered.setdefault(entry.parameters["name"], []).append(file.stem)
+            of = entered.setdefault(entry.parameters["name"], {})
+            of[file.stem] = of.get(file.stem, False) or (file.stem, entry.label) in published
     with (Suite.of().folder / "leagues" / "without.csv").open(newline="", encoding="utf-8") as lines:
-        without = {row["scheme"]: [row["needs"], row["reason"]] for row in csv.DictReader(lines)}
-    return [[name, *(", ".join(one for one in dict.fromkeys(entered.get(name, ())) if (one in published) == there)
-                     for there in (True, False)), *without.get(name, ["", ""])] for name in registry.known()]
+        without = {row["scheme"]: row["reason"] for row in csv.DictReader(lines)}
+    return [[name, *(", ".join(one for one, has in entered.get(name, {}).items() if has == there)
+                     for there in (True, False)), without.get(name, "")] for name in registry.known()]
 
 
 def said_of_schemes() -> Iterator[str]:
     """The numbers of schemes with a row and without, and a table of all."""
     lines = scheme_lines()
     row, entry = sum(bool(line[1]) for line in lines), sum(not line[1] and bool(line[2]) for line in lines)
-    missing = sum(bool(line[3]) for line in lines)
-    yield (f"Of {len(lines)} registered schemes {row} have a row, {entry} an entry in a league that is not whole, "
-           f"{missing} need what the suite has not yet, and {len(lines) - row - entry - missing} have none for a "
-           "reason.")
-    yield markdown(("scheme", "with rows in", "not whole yet in", "needs", "why"), lines)
+    yield (f"Of {len(lines)} registered schemes {row} have a row, {entry} an entry in a league that is not whole, and "
+           f"{len(lines) - row - entry} have none for a reason.")
+    yield markdown(("scheme", "with rows in", "not whole yet in", "why not"), lines)
 
 
 def filled(text: str) -> str:
@@ -248,6 +253,8 @@ def check(folder: Path) -> list[str]:
     for plugin in plugins:
         add_folder_of(plugin, folder)
     league = League.of(said["league"], said["task"], more=[entry_file])
+    if any("sets" in entry for entry in entries_of(entry_file)):
+        raise StudyError(f"{entry_file}: sets: an entry of a submission leaves the networks as they are")
     own = {entry.get("label", entry["name"]) for entry in entries_of(entry_file)}
     rows = read(table, league)
     for entry in (one for one in league.entries if one.label in own):

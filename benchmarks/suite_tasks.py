@@ -6,8 +6,8 @@
                                                         costs on this machine with a task
     python -m benchmarks.suite_tasks --units TASK       TASK.units.csv: of each network the virtual second at which the
                                                         median update of FedAvg's first round arrives
-    python -m benchmarks.suite_tasks --league NAME      leagues/NAME.profile.json: prices of a league's schemes with its
-                                                        task and net; prints the units of its networks
+    python -m benchmarks.suite_tasks --league NAME      prices of a league's schemes with its task and net, where its
+                                                        profiles lack; prints the units of its networks
 
 All are files of scenarios/suite. They are kept, and no run makes them anew: another version of networkx has other
 texts, and another machine other prices.
@@ -29,9 +29,9 @@ import emul
 from benchmarks.common import ROOT
 from emul import engine, scenario
 from emul.base.errors import ScenarioError
-from emul.record.rundir import write_json
+from emul.record.rundir import SUMMARY, read_json, write_json
 from emul.record.tables import read_table
-from emul.study.leagues import League
+from emul.study.leagues import League, LeagueEntry
 from emul.study.suite import Suite, SuiteEntry, entries, patient, task_of
 
 TASKS = ROOT / "scenarios" / "suite" / "tasks"
@@ -86,37 +86,70 @@ def priced(task: str) -> None:
 
 
 def priced_league(name: str) -> None:
-    """Write the profile of a league, and print the units of its networks where it has its own. Where nothing is
-    trained, training costs nothing."""
+    """Write those profiles of a league that there are not yet, and print the units of its networks where it has its
+    own. Where nothing is trained, training costs nothing. An entry with prices of its own is measured together with the
+    baseline, and its prices are scaled so that the baseline's training costs what the league's profile says: the
+    machine may be slower on another day."""
     league = League.of(name)
     edits = [*task_of(league.suite, league.task).edits,
              *(one for one in league.sets if one.partition("=")[0] not in ("compute", "fuse", "training"))]
-    file = league.suite.folder / "leagues" / f"{name}.profile.json"
-    measure([entry.parameters for entry in league.entries], edits, file)
-    if "training=skip" in league.sets:
-        found = json.loads(file.read_text(encoding="utf-8"))
-        found["costs"] |= {key: [0.0, 0.0] for key in found["costs"] if key.endswith("/train")}
-        write_json(file, found)
-    edits.append(f"compute={{mode: profile, file: {json.dumps(str(file))}}}")
-    for network in league.own_units:
-        print(f"{network} = {unit(league.suite.networks[network], edits):.3g}")
+    network, folder = league.suite.networks[league.networks[0].partition(":")[0]], league.suite.folder
+    file = folder / "leagues" / f"{name}.profile.json"
+    if any(file.name in one for one in league.sets) and not file.is_file():
+        measure([entry.parameters for entry in league.entries if not own_prices(entry)], edits, file, network)
+        if "training=skip" in league.sets:
+            found = json.loads(file.read_text(encoding="utf-8"))
+            found["costs"] |= {key: [0.0, 0.0] for key in found["costs"] if key.endswith("/train")}
+            write_json(file, found)
+    of_all = file if file.is_file() else folder / "tasks" / f"{league.task}.profile.json"
+    for added in dict.fromkeys(own_prices(entry) for entry in league.entries if own_prices(entry)):
+        if not (folder / added).is_file():
+            priced_entries(league, edits, folder / added, of_all)
+    edits.append(f"compute={{mode: profile, file: {json.dumps(str(of_all))}}}")
+    for one in league.own_units:
+        print(f"{one} = {unit(league.suite.networks[one], edits, league):.3g}")
 
 
-def measure(schemes: Sequence[SuiteEntry], task: Sequence[scenario.Edit], file: Path) -> None:
-    """Write a profile of all computations of these schemes that run with the task on the LAN."""
-    suite = Suite.of()
+def own_prices(entry: LeagueEntry) -> str:
+    """The file of prices of this entry alone; "": those of the league."""
+    return next((one.partition("=")[2] for one in entry.sets if one.startswith("compute.file=")), "")
+
+
+def priced_entries(league: League, edits: Sequence[scenario.Edit], file: Path, of_all: Path) -> None:
+    """Write the prices of the entries of a league that have this file, over those of its baseline. All are measured
+    with one topology, that of the entry with most servers: no computation depends on links."""
+    mine = [entry for entry in league.entries if league.suite.folder / own_prices(entry) == file]
+    topologies = sorted((one for entry in mine for one in entry.sets if one.startswith("topology=")),
+                        key=lambda one: one.partition("servers: ")[2])
+    base = next(entry for entry in league.entries if entry.label == league.baseline)
+    measure([base.parameters, *(entry.parameters for entry in mine)], [*edits, *topologies[-1:]], file,
+            league.suite.networks[league.networks[0].partition(":")[0]])
+    found, before = (json.loads(one.read_text(encoding="utf-8")) for one in (file, of_all))
+    key = f"{base.parameters['name']}/client/train"
+    scale = before["costs"][key][0] / found["costs"][key][0]
+    print(f"{file.name}: scaled by {scale:.3f}")
+    names = {entry.parameters["name"] for entry in mine}
+    found["costs"] = {one: [scale * value for value in cost] for one, cost in found["costs"].items()
+                      if one.partition("/")[0] in names}
+    write_json(file, found)
+
+
+def measure(schemes: Sequence[SuiteEntry], task: Sequence[scenario.Edit], file: Path,
+            network: Path | None = None) -> None:
+    """Write a profile of all computations of these schemes that run with the task on a network, by default the LAN."""
+    network = network or Suite.of().networks["lan"]
     edits = [*task, "compute={mode: measured}", "stop={rounds: 3}"]
     found = []
     for entry in (patient(one, "1 h", ()) for one in schemes):
         one = [*edits, f"schemes={json.dumps([entry])}"]
         try:
-            plan = scenario.load(suite.networks["lan"], one)
+            plan = scenario.load(network, one)
             engine.wire(plan, *plan.schemes[0])
         except ScenarioError as error:
             print(f"{entry['name']}: {error}")
             continue
         found.append(entry)
-    plan = scenario.load(suite.networks["lan"], [*edits, f"schemes={json.dumps(found)}"])
+    plan = scenario.load(network, [*edits, f"schemes={json.dumps(found)}"])
     engine.profile(plan, file, repeat=1, tell=print)
 
 
@@ -129,11 +162,18 @@ def units(task: str) -> None:
     (suite.folder / "tasks" / f"{task}.units.csv").write_text("".join(["network,unit_s\n", *found]), encoding="utf-8")
 
 
-def unit(network: Path, edits: list[scenario.Edit]) -> float:
-    """Virtual seconds: the median, over the clients whose first update of FedAvg arrives, of its arrival."""
-    plan = scenario.load(network, [*edits, "schemes=[fedavg]", "stop={rounds: 1}", "training=skip"])
+def unit(network: Path, edits: list[scenario.Edit], league: League | None = None) -> float:
+    """Virtual seconds: the median, over the clients whose first update of FedAvg arrives, of its arrival; in a league
+    in which FedAvg has no part, the first round of the baseline."""
+    baseline = next((entry.parameters for entry in league.entries if entry.label == league.baseline),
+                    {"name": "fedavg"}) if league else {"name": "fedavg"}
+    own = baseline["name"] != "fedavg"
+    plan = scenario.load(network, [*edits, f"schemes=[{json.dumps(patient(baseline, '1 h', ()) if own else 'fedavg')}]",
+                                   "stop={rounds: 1}", *([] if own else ["training=skip"])])
     with tempfile.TemporaryDirectory() as folder:
         run, = emul.run(plan, out=folder, workers=0, quiet=True)
+        if own:
+            return float(read_json(run.path / SUMMARY)["virtual_seconds"])
         sent = read_table(run.path / "messages.parquet", ["type", "round", "arrived_ns"]).to_pandas()
     return float(sent[(sent["type"] == "Update") & (sent["round"] == 1)]["arrived_ns"].dropna().median()) / 1e9
 

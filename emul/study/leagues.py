@@ -52,7 +52,8 @@ class Range:
 class LeagueEntry:
     """A scheme in a league. parameters: as a scenario has them. every: rounds between two evaluations. price: of the
     computations that the task's profile does not know, "": they end a run. upload: the type of the message that has a
-    client's input, for conditions that name it."""
+    client's input, for conditions that name it. sets: edits of the network for this entry alone, such as more servers
+    or the file of its prices: so an entry that is added changes nothing that the rows of others were made with."""
 
     label: str
     parameters: PlainDict
@@ -61,6 +62,7 @@ class LeagueEntry:
     every: int = 1
     price: str = ""
     upload: str = ""
+    sets: tuple[str, ...] = ()
 
     def values(self, point: int, first: int) -> dict[str, float]:
         """The values of a point by key of the space: the defaults, or place first + point - 1 of the sequence R_d."""
@@ -126,14 +128,17 @@ class League:
         lacking = [network for network in (*said["networks"], *said.get("extended", ())) if network not in units]
         if lacking:
             raise StudyError(f"task {task}: has no unit for {', '.join(lacking)}: leagues run on tasks of the suite")
-        space = {key: Range(**one) for key, one in said["space"].items()}
-        entries = []
+        space, entries = said["space"], []
         for one in [*said["entries"], *(one for path in more for one in entries_of(path))]:
             parameters = dict(one)
-            own = {key: Range(**each) for key, each in parameters.pop("space", {}).items()}
+            if parameters.pop("task", task) != task:        # its prices are those of another task
+                continue
+            own = space | parameters.pop("space", {})       # `false` takes a key away, which the scheme has not
             points, every = parameters.pop("points", said["tuning"]["points"]), parameters.pop("every", 1)
-            entries.append(LeagueEntry(one.get("label", one["name"]), parameters, space | own, points, every,
-                                       parameters.pop("price", ""), parameters.pop("upload", "")))
+            entries.append(LeagueEntry(
+                one.get("label", one["name"]), parameters,
+                {key: Range(**each) for key, each in own.items() if each}, points, every, parameters.pop("price", ""),
+                parameters.pop("upload", ""), tuple(parameters.pop("sets", ()))))
         # what a row does not depend on: a scheme or a network that is added leaves the rows of the others as they are
         free_to_change = ("task", "entries", "extended", "contrast", "replicate")
         rules = {key: value for key, value in said.items() if key not in free_to_change}
@@ -159,7 +164,7 @@ class League:
         units = self.unit_s()
         return {(entry.label, network): hashed([
             self.common, entry.parameters, {key: vars(one) for key, one in entry.space.items()}, entry.points,
-            entry.every, units.get(network), *filter(None, [entry.price, entry.upload])])
+            entry.every, units.get(network), *filter(None, [entry.price, entry.upload, entry.sets])])
             for entry in self.entries for network in (*self.networks, *self.extended, *self.suite.moved())}
 
     @property
@@ -190,7 +195,7 @@ class League:
                  if field.name in found.timeouts}
         own = {key: value for key, value in values.items() if key != WAITING and "." not in key}
         scheme = {**waits, **entry.parameters, **own}
-        edits = [*task_of(self.suite, self.task).edits, *self.sets,
+        edits = [*task_of(self.suite, self.task).edits, *self.sets, *entry.sets,
                  f"schemes=[{json.dumps(scheme)}]", f"stop={{{stop}}}",
                  f"evaluation={{every: {entry.every}}}",
                  *([f"compute.default={json.dumps(entry.price)}"] if entry.price else []),

@@ -15,6 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import leagues as submissions
+from benchmarks import suite_tasks
+from benchmarks.suite_tasks import own_prices
 from emul import cli
 from emul.base.errors import ScenarioError
 from emul.registry import schemes as registry
@@ -134,6 +136,33 @@ def test_rows_of_another_definition_are_passed_over_and_one_more_scheme_leaves_t
         assert len(read(folder / "rows.csv", League.of("plain", folder=folder))) == kept
     with pytest.raises(StudyError, match="there are plain"):
         League.of("fast", folder=folder)
+
+
+MORE = """
+[[entries]]
+name = "dnc_private"
+clip = 1.0
+sets = ["topology={generator: star_mesh, clients: 3}", "compute.file=more.json"]
+space = {lambda = {low = 0.001, high = 0.1, default = 0.01}, "task.solver.sgd.lr" = false}
+[[entries]]
+name = "fednova"
+task = "fashion"
+"""
+
+
+def test_an_entry_with_servers_and_prices_of_its_own_leaves_the_rows_of_others(folder: Path) -> None:
+    before = run(folder, wanted=["fedavg"])
+    (folder / "leagues" / "plain.toml").write_text(LEAGUE + MORE)
+    added = League.of("plain", folder=folder).entries[-1]
+    assert (added.label, list(added.space)) == ("dnc_private", ["waiting", "lambda"])       # fednova is of another task
+    suite_tasks.priced_entries(League.of("plain", folder=folder), [], folder / "more.json", folder / "costs.json")
+    costs = json.loads((folder / "more.json").read_text())["costs"]
+    assert {key.partition("/")[0] for key in costs} == {"dnc_private"}
+    found = run(folder, wanted=["dnc_private"])
+    assert [row for row in found if row["label"] == "fedavg"] == before
+    assert {row["label"] for row in found} == {"fedavg", "dnc_private"}
+    (folder / "leagues" / "plain.toml").write_text(LEAGUE + MORE.replace("clients: 3", "clients: 2"))
+    assert {row["label"] for row in read(folder / "rows.csv", League.of("plain", folder=folder))} == {"fedavg"}
 
 
 def test_the_command_prints_the_tables_and_writes_leaderboard_and_page(folder: Path, monkeypatch: pytest.MonkeyPatch,
@@ -323,6 +352,9 @@ def test_a_submission_is_checked_row_by_row(folder: Path, monkeypatch: pytest.Mo
     (mine / "entry.toml").write_text(ENTRY.replace("[[entries]]", "[entries]"))
     with pytest.raises(StudyError, match="is no file of entries of a league"):
         submissions.check(mine)
+    (mine / "entry.toml").write_text(ENTRY + 'sets = ["links[0].latency=1 ms"]\n')
+    with pytest.raises(StudyError, match="an entry of a submission leaves the networks as they are"):
+        submissions.check(mine)
 
 
 def test_rows_are_computed_again_and_those_that_come_out_otherwise_may_move_ranks(
@@ -365,17 +397,18 @@ def test_every_league_that_comes_along_has_sound_scenarios_and_prices(name: str)
     for entry in league.entries:
         own = {key: value for key, value in parameters(entry.parameters).items() if key != "name"}
         build_params(registry.find(entry.parameters["name"]).params, own, f"{name}, {entry.label}")
-    prices = next((one.partition("file: ")[2].rstrip("}") for one in league.sets if "file: " in one), "")
-    for file in [prices] if prices else ["tasks/digits.profile.json", "tasks/fashion.profile.json"]:
-        costs = json.loads((league.suite.folder / file).read_text())["costs"]
-        assert {entry.parameters["name"] for entry in league.entries} <= {key.partition("/")[0] for key in costs}
+    of_all = next((one.partition("file: ")[2].rstrip("}") for one in league.sets if "file: " in one), "")
+    for file in [of_all] if of_all else ["tasks/digits.profile.json", "tasks/fashion.profile.json"]:
+        for entry in league.entries:
+            costs = json.loads((league.suite.folder / (own_prices(entry) or file)).read_text())["costs"]
+            assert entry.parameters["name"] in {key.partition("/")[0] for key in costs}
     assert all(unit > 0 for unit in league.unit_s().values())
 
 
 def test_every_scheme_has_an_entry_in_a_league_or_a_reason_to_have_none() -> None:
     lines = submissions.scheme_lines()
     assert [line[0] for line in lines] == list(registry.known())
-    for name, rows_in, waits_in, _, why in lines:
+    for name, rows_in, waits_in, why in lines:
         assert bool(rows_in or waits_in) != bool(why), name
 
 
