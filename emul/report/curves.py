@@ -14,7 +14,7 @@ import pandas as pd
 
 from emul.base.extras import optional
 from emul.report import palette
-from emul.report.drawing import Figure, around, columns, named, whole
+from emul.report.drawing import Figure, around, columns, named, round_axis, whole
 from emul.report.study import Target
 
 FEWEST = 3              # seeds, for an interval
@@ -44,8 +44,11 @@ def _curve(curves: pd.DataFrame, y: str, x: str, single: bool, target: Target | 
     known = curves.dropna(subset=[y])[wanted].sort_values(["series", "seed", x], ignore_index=True)
     series = [name for name in dict.fromkeys(curves["series"]) if name in set(known["series"])]
     spread = spread_of(known, x, y)
+    if y == "accuracy":                 # an interval by Student's t knows no bounds, an accuracy has two
+        spread[["from", "to"]] = spread[["from", "to"]].astype(float).clip(0, 1)
     ends = [*known[y], *spread["from"], *spread["to"], *([] if target is None else target.accuracies)]
-    drawn = _Drawn(x, y, f"{of} {y}".lstrip(), series, around(ends), legend=not single and len(series) > 1)
+    drawn = _Drawn(x, y, f"{of} {y}".lstrip(), series, around(ends), legend=not single and len(series) > 1,
+                   last=int(known[x].max()) if x == "round" else 0)
     lines = pd.concat([_thinned(part) for _, part in known.groupby(["series", "seed"], sort=False, dropna=False)])
     frames = {"lines": lines}
     if len(spread):
@@ -98,9 +101,10 @@ def _reached(target: Target, x: str, series: list[str]) -> pd.DataFrame:
 class _Drawn:
     """The layers of one figure, which share axes and colours."""
 
-    def __init__(self, x: str, y: str, title: str, series: list[str], scale: alt.Scale, legend: bool):
+    def __init__(self, x: str, y: str, title: str, series: list[str], scale: alt.Scale, legend: bool,
+                 last: int):
         self._x, self._y, self._title, self._scale = x, y, title, scale
-        self._axis = alt.X(f"{x}:Q", title=_AXES[x][1], axis=alt.Axis(tickMinStep=1) if x == "round" else alt.Axis())
+        self._axis = alt.X(f"{x}:Q", title=_AXES[x][1], axis=round_axis(0, last) if x == "round" else alt.Axis())
         shown = alt.Legend(columns=columns(series), labelLimit=300, symbolOpacity=1, symbolType="stroke",
                            symbolStrokeWidth=2.4) if legend else None
         self._colour = alt.Color("series:N", title=None, legend=shown, scale=alt.Scale(

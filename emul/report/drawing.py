@@ -123,6 +123,11 @@ def row_axis(field: str, order: Sequence[str] | alt.SortField, width: int = 220)
     return alt.Y(f"{field}:N", title=None, sort=order, axis=alt.Axis(labelLimit=width))
 
 
+def round_axis(first: int, last: int) -> alt.Axis:
+    """Ticks at whole rounds; `tickMinStep` does not see to that where a run has few."""
+    return alt.Axis(tickCount=max(1, min(int(last - first), 10)))
+
+
 def ranked(values: pd.Series, names: Iterable[str]) -> pd.Series:
     """The place of each value among the names: the column `rank`, by which `stacked` orders its parts. Vega orders them
     by the alphabet otherwise."""

@@ -24,6 +24,7 @@ from emul.report.drawing import (
     in_rows,
     named,
     ranked,
+    round_axis,
     row_axis,
     stacked,
     whole,
@@ -177,8 +178,8 @@ def topology(found: Map) -> Figure:
     said = "; ".join(f"{r['from']}→{r['to']} lost {r['loss']:.0%} of {r['copies']:,}" for _, r in lossy.iterrows()
                      if r["lost"])
     return Figure("topology", "The network and what it carried",
-                  "A line is one direction of a link, to the right of its way: the wider, the more bytes were offered "
-                  f"to it; the redder, the larger the share of copies that it lost. {found.text}",
+                  "A line is one direction of a link, drawn on its right-hand side: the wider, the more bytes were "
+                  f"offered to it; the redder, the larger the share of copies that it lost. {found.text}",
                   f"Map of {int(v['size'].sum()):,} vertices and {len(e):,} directed links. "
                   + (f"Most lossy: {said}." if said else "No link lost anything."),
                   whole(chart, height=int(np.clip(620 * found.aspect, 320, 560))),
@@ -355,7 +356,8 @@ def delays(found: pd.DataFrame) -> Figure:
     order = [*total.index[:_CAUSES], *(["others"] if len(total) > _CAUSES else [])]
     legend = alt.Legend(columns=3)
     chart = named("delays").mark_point(filled=True, opacity=0.85).encode(
-        x=alt.X("round:Q", title="round", axis=alt.Axis(tickMinStep=1), scale=alt.Scale(zero=False)),
+        x=alt.X("round:Q", title="round", axis=round_axis(kept["round"].min(), kept["round"].max()),
+                scale=alt.Scale(zero=False)),
         y=alt.Y("cause:N", title=None, sort=order, axis=alt.Axis(grid=True)),
         size=alt.Size("waited_s:Q", title="waited, s", scale=alt.Scale(range=[0, 320]),
                       legend=alt.Legend(tickCount=2, symbolFillColor="$muted", symbolStrokeWidth=0, format=".3~g")),
