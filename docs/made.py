@@ -243,8 +243,9 @@ PICTURES = (
     ("Three schemes side by side", "emul compare scenarios/quickstart.yaml --seeds 0:3\n"
      "emul report runs/quickstart-compare", ("../images/report-compare.png", "../images/report-phases.svg",
                                                 "../images/report-sequence.svg")),
-    ("A network with its load and losses, and a round in space and time", "emul compare scenarios/quickstart.yaml --seeds 0:3\n"
-     "emul report runs/quickstart-compare", ("../images/report-network.png", "../images/report-round.png")),
+    ("A network with its load and losses, and a round in space and time",
+     "emul compare scenarios/quickstart.yaml --seeds 0:3\nemul report runs/quickstart-compare",
+     ("../images/report-network.png", "../images/report-round.png")),
     ("A round as wide as a column of a paper", "emul run scenarios/quickstart.yaml\n"
      "emul report runs/quickstart-fair_seccogc-1 --figures figures --size column", ("../images/round-column.png",)),
     ("Secure aggregation against clients, parameters and losses", "python -m benchmarks.secagg_networks",

@@ -44,10 +44,13 @@ def _curve(curves: pd.DataFrame, y: str, x: str, single: bool, target: Target | 
     known = curves.dropna(subset=[y])[wanted].sort_values(["series", "seed", x], ignore_index=True)
     series = [name for name in dict.fromkeys(curves["series"]) if name in set(known["series"])]
     spread = spread_of(known, x, y)
-    if y == "accuracy":                 # an interval by Student's t knows no bounds, an accuracy has two
-        spread[["from", "to"]] = spread[["from", "to"]].astype(float).clip(0, 1)
     ends = [*known[y], *spread["from"], *spread["to"], *([] if target is None else target.accuracies)]
-    drawn = _Drawn(x, y, f"{of} {y}".lstrip(), series, around(ends), legend=not single and len(series) > 1,
+    scale = around(ends)
+    if y == "accuracy" and len(spread):     # an interval by Student's t knows no bounds, an accuracy has two
+        bounds = {"domainMin": 0} if spread["from"].min() < 0 else {}
+        bounds |= {"domainMax": 1} if spread["to"].max() > 1 else {}
+        scale = alt.Scale(zero=False, clamp=True, **bounds) if bounds else scale
+    drawn = _Drawn(x, y, f"{of} {y}".lstrip(), series, scale, legend=not single and len(series) > 1,
                    last=int(known[x].max()) if x == "round" else 0)
     lines = pd.concat([_thinned(part) for _, part in known.groupby(["series", "seed"], sort=False, dropna=False)])
     frames = {"lines": lines}

@@ -78,6 +78,18 @@ def test_the_band_is_the_interval_of_the_mean_from_three_seeds_on(seeds: int) ->
         assert "95% interval of the mean" in figure.text
 
 
+def test_a_band_of_accuracies_is_drawn_within_0_and_1_with_ticks_at_whole_rounds() -> None:
+    seeds = pd.concat([curve("a", seed, 1 - seed / 5) for seed in range(3)])
+    figure = next(one for one in curves.learning(seeds) if one.key == "accuracy-round")
+    assert figure.frames["spread"]["to"].max() > 1                      # the data are not cut
+    layers = figure.spec()["layer"]
+    scales = [layer["encoding"]["y"]["scale"] for layer in layers if "scale" in layer["encoding"].get("y", {})]
+    assert scales
+    assert all(scale["domainMax"] == 1 and scale["clamp"] for scale in scales)
+    assert {layer["encoding"]["x"]["axis"]["tickCount"] for layer in layers
+            if layer["encoding"].get("x", {}).get("axis")} == {2}
+
+
 def test_every_line_and_band_is_drawn_as_steps() -> None:
     seeds = pd.concat([curve("a", seed, 0.9 - seed / 10) for seed in range(3)])
     for frame in (seeds, curve("a", 0, 0.9)):
