@@ -47,9 +47,10 @@ def _curve(curves: pd.DataFrame, y: str, x: str, single: bool, target: Target | 
     ends = [*known[y], *spread["from"], *spread["to"], *([] if target is None else target.accuracies)]
     scale = around(ends)
     if y == "accuracy" and len(spread):     # an interval by Student's t knows no bounds, an accuracy has two
-        bounds = {"domainMin": 0} if spread["from"].min() < 0 else {}
-        bounds |= {"domainMax": 1} if spread["to"].max() > 1 else {}
-        scale = alt.Scale(zero=False, clamp=True, **bounds) if bounds else scale
+        low, high = spread["from"].min() < 0, spread["to"].max() > 1
+        if low or high:
+            scale = alt.Scale(zero=False, clamp=True, domainMin=0 if low else alt.Undefined,
+                              domainMax=1 if high else alt.Undefined)
     drawn = _Drawn(x, y, f"{of} {y}".lstrip(), series, scale, legend=not single and len(series) > 1,
                    last=int(known[x].max()) if x == "round" else 0)
     lines = pd.concat([_thinned(part) for _, part in known.groupby(["series", "seed"], sort=False, dropna=False)])
