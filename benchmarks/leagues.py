@@ -73,7 +73,7 @@ def paragraphs(league: League, rows: list[Row]) -> Iterator[str]:
              if whole_on(league, rows, network)}
     first = "\n".join(
         f"- `{network}`, seconds to {standings.goal(league, rows, network)}: "
-        + ", ".join(f"{one.label} {one.median:.3g}" for one in own if one.rank == 1) + "."
+        + ", ".join(f"{one.label} " + f"{one.median:.3g}".replace("inf", "never") for one in own if one.rank == 1) + "."
         for network, own in found.items())
     task = "" if any(one.startswith("task={") for one in league.sets) else f", `{league.task}`"     # or one of its own
     yield f"`{league.name}`{task}: the schemes of the first rank, which the test does not tell apart."
