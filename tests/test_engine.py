@@ -291,7 +291,7 @@ def test_profiling_measures_every_computation_and_writes_a_file_that_a_run_takes
 def test_one_computation_has_one_cost_whichever_schemes_ask_for_it(tmp_path: Path) -> None:
     """The same local training got 0.78 ms under one scheme and 1.54 ms under another, which decides who wins."""
     path = tmp_path / "profile.json"
-    schemes = "{name: fedasync, rho: 0}, fedavg, {name: fedbuff, buffer: 2}"
+    schemes = "{name: fedasync, rho: 0, timeout: 50 s}, fedavg, {name: fedbuff, buffer: 2, timeout: 50 s}"
     found = engine.profile(scenario(f"schemes=[{schemes}, fedprox]", "stop.rounds=2"), path, repeat=1)
     trainings = ["fedasync/client/train", "fedavg/client/train", "fedbuff/client/train"]
     assert len({found[key][:3] for key in trainings}) == 1
@@ -328,7 +328,7 @@ def test_check_and_run_warn_where_one_computation_is_charged_unequally(tmp_path:
         "fedavg/client/train": [0.0138, 0.0], "fedavg/server/aggregate": [0.001, 0.0],
         "fedbuff/client/train": [fedbuff, 0.0],
         "fedbuff/server/aggregate": [0.001, 0.0]}}))
-    chosen = scenario("schemes=[fedavg, {name: fedbuff, buffer: 2}]", "stop.rounds=2",
+    chosen = scenario("schemes=[fedavg, {name: fedbuff, buffer: 2, timeout: 50 s}]", "stop.rounds=2",
                       "compute={mode: profile, file: " + str(path) + "}")
     assert checked(chosen, "t").warnings == said
     assert [list(r.warnings) for r in engine.run(chosen, workers=0, out=tmp_path)] == [said] * 2

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
 
 from emul.base.plain import PlainDict
 from emul.registry import schemes as registry
@@ -222,9 +222,9 @@ def entries_of(file: Path) -> list[PlainDict]:
         raise StudyError(f"{file}: is no file of entries of a league: {type(error).__name__}: {error}") from None
     for name, key, each in spaces:
         given = each if isinstance(each, dict) else {}
-        numbers: list[Any] = [given.get(word) for word in ("low", "high", "default")]
-        sound = all(isinstance(number, int | float) for number in numbers) and 0 < numbers[0] <= numbers[1]
-        if each and not sound:
+        low, high, default = (number if isinstance(number := given.get(word), int | float) else math.nan
+                              for word in ("low", "high", "default"))
+        if each and not (0 < low <= high and not math.isnan(default)):
             raise StudyError(f"{file}: {name}: space: {key}: expected {{low = 0.1, high = 0.9, default = 0.5}}, "
                              "low above 0: values are even in their logarithm")
     return entries
