@@ -31,7 +31,7 @@ def test_a_scheme_conforms(name: str, pools: list[Workers]) -> None:
         assert (TOGETHER in cases) == (name != "histogram")
 
 
-# one of each kind; that of all takes a sixth of the slow suite, and the test above runs each in every case
+# one of each kind: the test above runs every scheme in every case
 KINDS = ("fedavg", "fedbuff", "gossip", "diloco", "hierarchical", "split", "vertical", "secagg_plus", "lightsecagg",
          "fair_seccogc", "ebs_cfl", "ppfpl", "mp_dp", "fedper")
 

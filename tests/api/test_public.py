@@ -111,7 +111,7 @@ def test_in_a_notebook_progress_is_a_bar_that_is_drawn_again(monkeypatch: pytest
     assert live(sys.stderr) is None
 
 
-@pytest.mark.release                    # a minute, for what `make lint` finds but for three lines
+@pytest.mark.release                    # mypy reads the whole package anew, as `make lint` does, for three lines
 def test_a_wrong_call_fails_under_mypy(tmp_path: Path) -> None:
     calls = {"right.py": 'import emul\nruns: emul.Runs = emul.run("a.yaml", set={"seed": 1}, workers=0)\n'
                          "x: float | None = runs[0].accuracy\nruns.plot.accuracy(against='bytes')\n",
