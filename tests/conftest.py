@@ -94,7 +94,7 @@ def pytest_collection(session: pytest.Session) -> None:
         return
     files = sorted(file for folder in session.config.args for file in Path(folder).rglob("test_*.py"))
     for path in files[int(worker["workerid"].removeprefix("gw"))::worker["workercount"]]:
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)
         sys.path.insert(0, str(path.parent))
         with contextlib.suppress(Exception, pytest.skip.Exception):     # collecting it says so
             importlib.import_module(path.stem)
@@ -104,12 +104,12 @@ def pytest_collection(session: pytest.Session) -> None:
 def pytest_collectstart(collector: pytest.Collector) -> None:
     """Modules that a file makes for `parametrize` have the same weights in every run of the suite."""
     if isinstance(collector, pytest.Module):
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)
 
 
 def pytest_runtest_setup() -> None:
     """What a test draws of torch is the same in every run of the suite, and whatever ran before it."""
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
 
 
 def pytest_configure() -> None:

@@ -41,7 +41,8 @@ def test_every_scheme_of_the_small_scenario_runs(tmp_path: Path) -> None:
     assert all("guarantee: " in said[name] for name in ("mp_cdp", "mp_dp_naive"))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] if "cifar" in name else [])
+                                  for name in NAMES])
 def test_the_scenarios_of_the_paper_are_sound(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if "digits" not in name:
         if not SHARED.is_dir():

@@ -53,6 +53,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> dict[str, engine.Result]
     return {r.scheme: r for r in results}
 
 
+@pytest.mark.slow
 def test_private_baselines_fall_behind_and_fair_seccogc_does_not(digits: dict[str, engine.Result]) -> None:
     assert [r.error for r in digits.values()] == [None] * 7
     assert [r.violations for r in digits.values()] == [()] * 7
@@ -65,6 +66,7 @@ def test_private_baselines_fall_behind_and_fair_seccogc_does_not(digits: dict[st
         assert accuracy[name] < accuracy["fair_seccogc"] - 0.1
 
 
+@pytest.mark.slow
 def test_all_schemes_meet_the_same_uplinks(digits: dict[str, engine.Result]) -> None:
     fates = {}
     for name in ("fair_seccogc", "fl_lossy", "fl_private", "dnc_private", "gc"):
@@ -78,6 +80,7 @@ def test_all_schemes_meet_the_same_uplinks(digits: dict[str, engine.Result]) -> 
     assert 0.2 < fates["fl_lossy"].mean() < 0.4
 
 
+@pytest.mark.slow
 def test_the_ideal_baseline_meets_no_outage_but_the_same_latencies(digits: dict[str, engine.Result]) -> None:
     ideal, lossy = (digits[name].summary for name in ("fl_ideal", "fl_lossy"))
     assert (ideal["messages_lost"], lossy["messages_lost"] > 50) == (0, True)
@@ -85,6 +88,7 @@ def test_the_ideal_baseline_meets_no_outage_but_the_same_latencies(digits: dict[
     assert ideal["analysis"]["received_per_round"] == {"theory": 10.0, "measured": 10.0}
 
 
+@pytest.mark.slow
 def test_a_summary_holds_theory_beside_what_was_measured(digits: dict[str, engine.Result]) -> None:
     summary = digits["fair_seccogc"].summary
     analysis = summary["analysis"]

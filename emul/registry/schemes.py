@@ -118,13 +118,14 @@ def _named(said: AnyScheme, name: str, module: str, doc: str) -> AnyScheme:
     return dataclasses.replace(said, name=name, module=module, doc=doc)
 
 
+@cache                  # a scheme is found many times in a run; to look through all modules takes 2 ms
 def _unlisted(module: str, scheme: Scheme[object]) -> str:
     """The messages that a scheme's module or folder defines and does not list; "": none.
 
     A type from which another listed type inherits is never sent itself.
     """
     parts = [sys.modules[module]]
-    if hasattr(parts[0], "__path__"):           # of thousands of modules only then: 2 ms, which a run pays three times
+    if hasattr(parts[0], "__path__"):
         within = f"{module}."
         parts += [part for name, part in list(sys.modules.items()) if name.startswith(within)]
     own = {kind.__name__: kind for part in parts for kind in vars(part).values()

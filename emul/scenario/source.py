@@ -12,12 +12,14 @@ import pathlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent
+from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, Event, ScalarEvent
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from ruamel.yaml.parser import Parser
 
 from emul.base.errors import Problem
 from emul.base.files import read_text
@@ -102,9 +104,13 @@ def read(text: str) -> Source:
         source.problems.append(Problem("", f"{len(text)} characters", f"expected at most {MAX_CHARACTERS}", 1))
         return source
     try:
-        if _nests_soundly(text, source):
-            node = YAML(typ="safe", pure=True).compose(text)
+        yaml = YAML(typ="safe", pure=True)
+        yaml.Parser = partial(_Bounded, source=source)
+        node = yaml.compose(text)
+        if not source.problems:
             source.tree = None if node is None else _plain(node, (), source)
+    except _Unbounded as error:
+        source.problems.append(error.problem)
     except YAMLError as error:
         source.problems.append(_syntax(error, text))
     except (ValueError, AttributeError, IndexError, KeyError, TypeError, AssertionError, RecursionError) as error:
@@ -113,25 +119,47 @@ def read(text: str) -> Source:
     return source
 
 
-def _nests_soundly(text: str, source: Source) -> bool:
-    """No alias, no excessive depth: looked at in the stream of events, before anything recurses over the document."""
-    depth = 0
-    for count, event in enumerate(YAML(typ="safe", pure=True).parse(text)):
+class _Unbounded(Exception):
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+
+
+class _Bounded(Parser):
+    """The stream of events, without excessive depth or length, looked at before anything recurses over the document. In
+    the place of an alias it has an empty value, and the problem is noted."""
+
+    def __init__(self, loader: YAML, source: Source) -> None:
+        super().__init__(loader=loader)
+        self._source, self._count, self._depth = source, 0, 0
+
+    def check_event(self, *choices: type[Event]) -> bool:
+        self._look()
+        return bool(super().check_event(*choices))
+
+    def peek_event(self) -> Event:
+        self._look()
+        return super().peek_event()
+
+    def get_event(self) -> Event:
+        self._look()
+        return super().get_event()
+
+    def _look(self) -> None:
+        if self.current_event is not None or not self.state:
+            return
+        event = self.state()
         line = event.start_mark.line + 1
         if isinstance(event, AliasEvent):
-            expected = "aliases are not supported: write the value out"
-            source.problems.append(Problem("", f"*{event.anchor}", expected, line))
-        elif isinstance(event, CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, CollectionEndEvent):
-            depth -= 1
-        if count > MAX_EVENTS:
-            source.problems.append(Problem("", "", f"has more than {MAX_EVENTS:,} entries", line))
-            return False
-        if depth > MAX_DEPTH:
-            source.problems.append(Problem("", "", f"is nested more than {MAX_DEPTH} deep", line))
-            return False
-    return not source.problems
+            self._source.problems.append(
+                Problem("", f"*{event.anchor}", "aliases are not supported: write the value out", line))
+            event = ScalarEvent(None, None, (True, False), "", event.start_mark, event.end_mark)
+        self._depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
+        self._count += 1
+        if self._count > MAX_EVENTS:
+            raise _Unbounded(Problem("", "", f"has more than {MAX_EVENTS:,} entries", line))
+        if self._depth > MAX_DEPTH:
+            raise _Unbounded(Problem("", "", f"is nested more than {MAX_DEPTH} deep", line))
+        self.current_event = event
 
 
 def _syntax(error: YAMLError, text: str) -> Problem:

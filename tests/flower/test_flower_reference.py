@@ -9,11 +9,11 @@ import pytest
 from flower_apps import REFERENCE, accuracies, app, play, settings
 
 EXACT = ("quickstart_numpy", "quickstart_sklearn", "quickstart_pytorch", "legacy", "half", "secaggplus, plain")
-SLOW = ("quickstart_pytorch", "quickstart_sklearn", "secaggplus, plain")
+QUICK = ("quickstart_numpy",)
 EARLY, CLOSE = 4, 0.03              # rounds 0 to 3 are equal, later ones within that
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else [])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow])
                                   for name in EXACT])
 def test_accuracies_are_those_of_flowers_own_simulation(name: str, tmp_path: Path) -> None:
     """Acceptance 2 of the seam."""

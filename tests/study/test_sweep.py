@@ -226,10 +226,10 @@ def test_a_process_that_dies_costs_its_cell_alone(small: Path) -> None:
 # --- processes ------------------------------------------------------------------------------------------------------
 
 def test_results_do_not_depend_on_where_cells_run(small: Path, inside: Inside) -> None:
-    options = {"grid": {"stop.rounds": [1, 2]}, "seeds": [0, 1], "schemes": ["fedavg"]}
+    options = {"grid": {"stop.rounds": [1, 2]}, "seeds": [1], "schemes": ["fedavg"]}
     a = sweep(small, inside(), out=Path("a"), **options)
     b = sweep(small, Where(in_processes(2), 0), out=Path("b"), **options)
-    assert len(a.runs) == 4
+    assert len(a.runs) == 2
     same_results(a.path, b.path)
 
 
