@@ -246,7 +246,8 @@ def narrow() -> dict[str, str]:
 # --- submissions ------------------------------------------------------------------------------------------------------
 
 def check(folder: Path) -> list[str]:
-    """The places of a submission, network by network. Raises StudyError with the reason for one that is refused."""
+    """That a submission is accepted, and its places, network by network. Raises StudyError with the reason for one that
+    is refused."""
     entry_file, table = folder / "entry.toml", folder / "rows.csv"
     said = tomllib.loads(entry_file.read_text(encoding="utf-8"))
     plugins = said.get("plugins", [])
@@ -266,9 +267,11 @@ def check(folder: Path) -> list[str]:
             raise StudyError(f"{row['label']} on {row['network']}, seed {row['seed']}: {verdict.verdict}: "
                              f"{verdict.detail}")
     committed = [row for row in read(TABLES[league.name], league) if row["label"] not in own]
-    return [f"{network}: {one.label} has rank {one.rank} of {len(found)} schemes" for network in league.networks
-            for found in [standings.standings(league, [*committed, *mine], network)] for one in found
-            if one.label in own]
+    again = " and ".join(f"{row['label']} on {row['network']} with seed {row['seed']}" for _, row in drawn)
+    return [f"accepted: {len(mine)} rows; {again} computed again",
+            *(f"{network}: {one.label} has rank {one.rank} of {len(found)} schemes" for network in league.networks
+              for found in [standings.standings(league, [*committed, *mine], network)] for one in found
+              if one.label in own)]
 
 
 def expect_rows(league: League, entry: LeagueEntry, rows: Sequence[Row], plugins: Sequence[str]) -> None:
