@@ -163,13 +163,15 @@ def draw() -> None:
 
     for league, rows in leagues():
         if whole(league, rows) and league.name in DRAWN:
-            panels, below = [], alt.Legend(orient="bottom", direction="horizontal")     # beside, long names are cut
+            panels, below = [], alt.Legend(orient="bottom", direction="horizontal", labelFontSize=13, labelLimit=0,
+                                           symbolSize=400, symbolStrokeWidth=2)     # beside, long names are cut
             for network in league.networks:
                 curves = pd.DataFrame(standings.curves(league, rows, network))
                 panels.append(alt.Chart(curves[curves["scheme"].isin(DRAWN[league.name])]).mark_line().encode(
                     x=alt.X("virtual_s:Q", title="virtual seconds", axis=alt.Axis(tickCount=5)),
                     color=alt.Color("scheme:N", title=None, legend=below),
-                    y=alt.Y("accuracy:Q", scale=alt.Scale(zero=False))).properties(
+                    strokeDash=alt.StrokeDash("scheme:N", title=None, legend=below),    # one may lie upon another
+                    y=alt.Y("accuracy:Q", title="median accuracy", scale=alt.Scale(zero=False))).properties(
                         width=250, height=180, title=network))
             alt.concat(*panels, columns=2).save(FIGURES / f"league-{league.name}-{league.task}.svg")
 
