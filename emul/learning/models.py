@@ -212,7 +212,7 @@ BUILT_IN = {
     "logistic": ModelBuilder(logistic), "characters_mlp": ModelBuilder(characters_mlp, tokens=True),
     "mnist_printed": ModelBuilder(mnist_printed, _MNIST), "mnist_pooled": ModelBuilder(mnist_pooled, _MNIST),
     "mnist_2nn": ModelBuilder(mnist_2nn, _MNIST), "mnist_classic": ModelBuilder(mnist_classic, _MNIST, 50, 10, 7),
-    "mnist_lenet": ModelBuilder(mnist_lenet, _MNIST), "cinic_cnn": ModelBuilder(cinic_cnn, _CIFAR),
+    "mnist_lenet": ModelBuilder(mnist_lenet, _MNIST), "cinic_cnn": ModelBuilder(cinic_cnn, _CIFAR, 256, 13, 6),
     "digits_classic": ModelBuilder(digits_classic, _DIGITS, 50, 9, 6),
     "femnist_classic": ModelBuilder(femnist_classic, _FEMNIST, 50, 10, 7),
     "transformer": ModelBuilder(transformer, tokens=True, options={"blocks": 5, "width": 128, "heads": 4}),

@@ -78,7 +78,8 @@ def test_a_pooling_that_does_not_fit_is_refused(pool, said):
 
 @pytest.mark.parametrize(("name", "shape", "classes", "parameters", "convolutions", "features"), [
     ("mnist_classic", (1, 28, 28), 10, 21_840, 5_280, 50), ("digits_classic", (1, 8, 8), 10, 6_480, 1_920, 50),
-    ("femnist_classic", (1, 128, 128), 62, 849_332, 5_120, 50)])
+    ("femnist_classic", (1, 128, 128), 62, 849_332, 5_120, 50),
+    ("cinic_cnn", (3, 32, 32), 10, 1_193_130, 10_144, 256)])
 def test_models_are_cut_where_the_sheet_says(name, shape, classes, parameters, convolutions, features):
     model = FlatModule(models.create(name, shape, classes, 1))
     assert model.dimension == parameters
@@ -188,7 +189,8 @@ def test_a_tampered_client_says_other_prototypes_than_it_has_and_its_model_is_th
 def test_a_model_that_is_not_cut_has_no_prototypes():
     task = Task(SPEC | {"model": "digits_cnn"}, 10, 1)
     with pytest.raises(TaskError, match=r'^model "digits_cnn": expected one with a representation and a decision, '
-                                        r"such as mnist_classic, digits_classic, femnist_classic, resnet18$"):
+                                        r"such as mnist_classic, cinic_cnn, digits_classic, femnist_classic, "
+                                        r"resnet18$"):
         task.for_node("client1", 0, lambda: 1).part("representation")
 
 
