@@ -76,7 +76,8 @@ def paragraphs(league: League, rows: list[Row]) -> Iterator[str]:
         + ", ".join(f"{one.label} " + f"{one.median:.3g}".replace("inf", "never") for one in own if one.rank == 1) + "."
         for network, own in found.items())
     task = "" if any(one.startswith("task={") for one in league.sets) else f", `{league.task}`"     # or one of its own
-    yield f"`{league.name}`{task}: the schemes of the first rank, which the test does not tell apart."
+    yield f"### `{league.name}`{task}"
+    yield "The schemes of the first rank, which the test does not tell apart:"
     yield first
     yield markdown(("network", *standings.HEAD), ([network, *line] for network, own in found.items()
                                                   for line in standings.table_lines(own)))
@@ -102,7 +103,8 @@ def leagues() -> Iterator[tuple[League, list[Row]]]:
 def block() -> str:
     """The tables and findings of all leagues."""
     said = [line for league, rows in leagues() for line in paragraphs(league, rows)]
-    return "\n\n".join([*said, *said_of_again(), *said_of_schemes()])
+    again = list(said_of_again())
+    return "\n\n".join([*said, *(["### On another processor", *again] if again else []), *said_of_schemes()])
 
 
 def scheme_lines() -> list[list[str]]:
@@ -124,6 +126,7 @@ def said_of_schemes() -> Iterator[str]:
     """The numbers of schemes with a row and without, and a table of all."""
     lines = scheme_lines()
     row, entry = sum(bool(line[1]) for line in lines), sum(not line[1] and bool(line[2]) for line in lines)
+    yield "### All schemes"
     yield (f"Of {len(lines)} registered schemes {row} have a row, {entry} an entry in a league that is not whole, and "
            f"{len(lines) - row - entry} have none for a reason.")
     yield markdown(("scheme", "with rows in", "not whole yet in", "why not"), lines)
