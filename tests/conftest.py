@@ -108,7 +108,8 @@ def pytest_collectstart(collector: pytest.Collector) -> None:
 
 
 def pytest_runtest_setup() -> None:
-    """What a test draws of torch is the same in every run of the suite, and whatever ran before it."""
+    """What a test draws of torch is the same in every run of the suite, and whatever ran before it. `torch.manual_seed`
+    would also keep three tracebacks, for devices that are not there: 0.6 ms a test."""
     torch.default_generator.manual_seed(0)
 
 
