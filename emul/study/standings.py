@@ -365,18 +365,20 @@ def agreement(league: League, rows: Sequence[Row], networks: Sequence[str]) -> I
     """The rank correlations between two sets of seeds, targets and networks, by Spearman, and on how many networks
     the same schemes lead on both sets.
 
-    The sets are the scoring and its replicate where that has the same schemes, and leaders have the first rank. Else
-    they are the halves of the seeds, of which no test can settle a lead: leaders are those whose interval of the ratio
-    holds 1.
+    The sets are the scoring and its replicate, of the schemes that have both, and leaders have the first rank. On a
+    network without a replicate they are the halves of the seeds, of which no test can settle a lead: leaders are those
+    whose interval of the ratio holds 1.
     """
     replicated = 0
     for network in networks:
-        found, own = (standings(league, rows, network, part=part) for part in (SCORING, REPLICATE))
-        if {one.label for one in found} != {one.label for one in own}:
+        own = standings(league, rows, network, part=REPLICATE)
+        among = {one.label for one in own}
+        found = standings(league, [row for row in rows if row["label"] in among], network)
+        if not own or len(found) < len(own):
             continue
         replicated += 1
         one, other = (", ".join(sorted(leaders(each))) for each in (found, own))
-        yield (f"{network}, {len(league.replicate)} other seeds: first {other}, "
+        yield (f"{network}, {len(league.replicate)} other seeds of {len(own)} schemes: first {other}, "
                + ("as before" if one == other else f"before {one}") + f"; Spearman {spearman(found, own):.2f}")
     if replicated < len(networks):
         halves = league.seeds[::2], league.seeds[1::2]

@@ -515,8 +515,10 @@ def test_ranks_are_compared_with_those_of_other_seeds_or_of_halves_in_which_a_le
     assert [standings.unsettled(half) for half in halves] == [{"base"}] * 2
     others = rows({"base": times["slow"], "slow": times["base"]})
     again = [row | {"part": leagues.REPLICATE, "seed": str(int(row["seed"]) + 10)} for row in others]
-    said, *_ = standings.agreement(asked, [*found, *again], ["n"])
-    assert said == "n, 10 other seeds: first slow, before base; Spearman nan"
+    came_later = rows({"late": times["base"]})                  # it is not in the replicate
+    for scored in (found, [*found, *came_later]):
+        said, *_ = standings.agreement(asked, [*scored, *again], ["n"])
+        assert said == "n, 10 other seeds of 2 schemes: first slow, before base; Spearman nan"
     assert standings.standings(asked, [*found, *again], "n") == standings.standings(asked, found, "n")
 
 
