@@ -66,8 +66,10 @@ def whole_on(league: League, rows: list[Row], network: str) -> bool:
 
 def paragraphs(league: League, rows: list[Row]) -> Iterator[str]:
     """The table of a league that is whole, or how far it has come."""
+    task = "" if any(one.startswith("task={") for one in league.sets) else f", `{league.task}`"     # or one of its own
+    yield f"### `{league.name}`{task}"
     if not whole(league, rows):
-        yield f"`{league.name}` with `{league.task}` is not whole yet: it has {len(rows)} runs of this definition."
+        yield f"It is not whole yet: it has {len(rows)} runs of this definition."
         return
     found = {network: standings.standings(league, rows, network) for network in (*league.networks, *league.extended)
              if whole_on(league, rows, network)}
@@ -75,8 +77,6 @@ def paragraphs(league: League, rows: list[Row]) -> Iterator[str]:
         f"- `{network}`, seconds to {standings.goal(league, rows, network)}: "
         + ", ".join(f"{one.label} " + f"{one.median:.3g}".replace("inf", "never") for one in own if one.rank == 1) + "."
         for network, own in found.items())
-    task = "" if any(one.startswith("task={") for one in league.sets) else f", `{league.task}`"     # or one of its own
-    yield f"### `{league.name}`{task}"
     yield "The schemes of the first rank, which the test does not tell apart:"
     yield first
     yield markdown(("network", *standings.HEAD), ([network, *line] for network, own in found.items()
