@@ -156,7 +156,7 @@ def lags(printed: pd.DataFrame) -> Iterator[dict[str, object]]:
         yield one | found
 
 
-# --- times of FLGo, NVFlare and a Flower app -------------------------------------------------------------------------
+# --- times of FLGo, NVFlare, FedDES and a Flower app -----------------------------------------------------------------
 
 def waited(k: int, of: int, rounds: int) -> float:
     """Expected units until k of so many have answered, in so many rounds; a response takes U(5, 1000), drawn anew."""
@@ -193,7 +193,11 @@ HARMONIC = len(KINDS_S) / sum(1 / (kind + CHANNEL_S) for kind in KINDS_S)
 LARGEST = KINDS_S[-1] + 1.5 / math.sqrt(math.pi) * 4 + CHANNEL_S        # their maximum of three normals
 FEDAVG_UNITS, TIFL_UNITS = tiers(20, 20)
 
-# study, case, scenario, label, seconds or units that are printed, those of the source's formula, those of ours
+FEDDES_CLIENTS, FEDDES_ROUNDS = 1023, 3
+FEDDES_B_S = 38_123_587 / 200e9         # a model on one of its links; it travels as 8 and 32 of them, asynchronously 8
+
+# study, case, scenario, label, seconds or units that are printed, those of the source's formula, those of ours.
+# FedDES prints none: in their place stands what its actors take on SimGrid (feddes_peer.py).
 TIMES = (
     ("FLGo 4.5", "wait for all of 20", "flgo_drawn.yaml", "wait_for_all", 5545.0, None, waited(20, 20, 6)),
     ("FLGo 4.5", "budget of 200, stale updates lost", "flgo_drawn.yaml", "budget_200", 1206.0, None, 6 * 200.0),
@@ -205,6 +209,10 @@ TIMES = (
     ("FLGo 4.3", "TiFL", "flgo_fixed.yaml", "tifl", None, None, TIFL_UNITS),
     ("NVFlare", "sync, 10 rounds", "nvflare_edge.yaml", "fedavg", 72 * 60.0, 10 * LARGEST, None),
     ("NVFlare", "async, 160 versions", "nvflare_async.yaml", "fedbuff", 35 * 60.0, 10 * MEAN, 10 * HARMONIC),
+    ("FedDES", "FedAvg, 3 rounds", "feddes.yaml", "fedavg", 700.8, None,
+     FEDDES_ROUNDS * FEDDES_CLIENTS * (0.05 + 0.17 + 40 * FEDDES_B_S)),
+    ("FedDES", "FedAsync, 3 updates a client", "feddes_async.yaml", "fedasync", 711.9, None,
+     FEDDES_CLIENTS * (0.05 + 8 * FEDDES_B_S + FEDDES_ROUNDS * (0.05 + 0.0113 + 0.15 + 16 * FEDDES_B_S))),
     *(("Flower", f"{runtime}, M = {m}", "flower_semi.yaml", f"{runtime}_{m}",
        {18: 64.6, 20: 168.5}[m] if runtime == "simulation" else None, None, None)
       for runtime in ("simulation", "superlink", "links") for m in (18, 20)))
