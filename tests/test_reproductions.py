@@ -153,7 +153,7 @@ CELLS: dict[str, dict[int, tuple[int | None, Count]]] = {
         1: (100, held("ppfpl_done", "ppfpl-mnist", ppfpl.PRINTED, "class_space.avg")),
         2: (100, held("ppfpl_done", "ppfpl-mnist-30", ppfpl.PRINTED)),
         3: (100, held("ppfpl_done", "ppfpl-fashion", ppfpl.PRINTED, by=("scheme",))),
-        4: (100, held("ppfpl_done", "ppfpl-cifar10")), 5: (4, panels),
+        4: (100, held("ppfpl_done", "ppfpl-cifar10", ppfpl.PRINTED)), 5: (4, panels),
         6: (60, held("ppfpl_done", "ppfpl-mnist-chi", {"mean", "chi_0", "chi_0.2", "chi_0.5", "X"})),
         7: (6, lambda: sum((row["role"], row["declared"]) == ("client", "False")
                            and row["label"] in ("encrypt", "decrypt") for row in rows_of("ppfpl_costs"))),
