@@ -6,7 +6,7 @@
 
 and so on with the other scenarios of scenarios/published. The last computes the clock or the formula that a source used
 in place of a network, and puts it beside what the source has printed (docs/reproductions/data/safa_printed.csv,
-safa_lag_printed.csv, and `TIMES` here) and beside the runs: safa.csv, safa_lags.csv and times.csv in
+safa_lag_printed.csv, and `TIMES` here) and beside the runs: safa.csv, safa_accuracy.csv, safa_lags.csv and times.csv in
 docs/reproductions/others.
 """
 
@@ -142,6 +142,27 @@ def cells(printed: pd.DataFrame, done: Sequence[Mapping[str, str]]) -> Iterator[
                                if own and one["scheme"] == "safa" else ""), "seeds": len(ours)}
 
 
+def accuracies(printed: pd.DataFrame, done: Sequence[Mapping[str, str]]) -> Iterator[dict[str, object]]:
+    """Best accuracies of CNN in %, means of the runs. FedAvg by the mean of those that answer (`fedavg`), by that of
+    all clients, as their program takes it (`averaged`), and by this behind an epoch of all clients (`begun`)."""
+    found: dict[tuple[str, float, float], list[float]] = {}
+    for row in done:
+        if row["file"].endswith("safa_accuracy.yaml"):
+            name, _, share = row["scheme"].partition("_")
+            values = json.loads(row["values"])
+            key = "begun" if "task.model" in values else name, values["links[1].outage.p"], int(share) / 100
+            found.setdefault(key, []).append(100 * float(row["best_accuracy"]))
+    of = (printed["task"] == "CNN") & printed["scheme"].isin(("fedavg", "safa"))
+    for one in printed[of].to_dict("records"):
+        runs = {name: found.get((name, one["crash"], one["fraction"]), [])
+                for name in (("fedavg", "averaged", "begun") if one["scheme"] == "fedavg" else ("safa",))}
+        if any(runs.values()):
+            yield {name: one[name] for name in ("scheme", "crash", "fraction")} | {
+                "printed": round(100 * one["best_accuracy"], 2)} | {
+                name: round(float(np.mean(runs[name])), 2) if runs.get(name) else ""
+                for name in ("fedavg", "averaged", "begun", "safa")}
+
+
 def lags(printed: pd.DataFrame) -> Iterator[dict[str, object]]:
     """Printed and formula of each lag tolerance, of Reg: ratios and variances, mean, least and most of the seeds."""
     for one in printed.to_dict("records"):
@@ -250,6 +271,9 @@ def main() -> None:
     found = pd.DataFrame(cells(printed, done))
     found.to_csv(OUT / "safa.csv", index=False)
     print(f"{int(found['within'].sum())} of {len(found)} printed lengths of rounds within {SEEDS} seeds of the formula")
+    of_accuracy = pd.DataFrame(accuracies(printed, done))
+    of_accuracy.to_csv(OUT / "safa_accuracy.csv", index=False)
+    print(of_accuracy.to_string())
     timed = pd.DataFrame([*times(done), *conditions(done)])
     timed.to_csv(OUT / "times.csv", index=False)
     print(timed.to_string())
