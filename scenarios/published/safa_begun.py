@@ -1,4 +1,4 @@
-"""A module for `--plugin`: the net of the accuracies of SAFA from a model trained before (docs/reproductions/others.md).
+"""For `--plugin`: the net of the accuracies of SAFA from a model trained before (docs/reproductions/others.md).
 
     emul export RUN --model safa_begun.safetensors      # beside this module
 """
