@@ -134,7 +134,7 @@ CELLS: dict[str, dict[int, tuple[int | None, Count]]] = {
         13: (1, lambda: formulas("_s")() - 1), 14: (None, costs("ebs_cfl_costs", {"secagg", "ccesa", "fastsecagg"})),
         15: (1, lambda: formulas("_s")() - 1), 16: (None, costs("ebs_cfl_costs", {"ebs_cfl"}, m=2)),
         17: (24, held(RUNS, SKEW, {"fedavg", "fltrust", "ifca", "rfca_refresh"}, "nodes")),
-        20: (28, held(RUNS, "ebs-cfl-attacks-cifar10"))},
+        20: (28, held(RUNS, "ebs-cfl-attacks-cifar10", (), "nodes"))},
     "fedrfq": {
         1: (6, held("fedrfq_runs", "fedrfq-mnist", {"fedrfq"}, "class_space.avg")),
         2: (96, held("fedrfq_runs", "fedrfq-femnist")),
