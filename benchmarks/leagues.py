@@ -10,33 +10,39 @@ from __future__ import annotations
 
 import argparse
 import csv
+import math
 import os
 import random
 import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
-from benchmarks import document
+from benchmarks import document, suite_tasks
 from benchmarks.common import ROOT
 from benchmarks.document import replaced
 from benchmarks.finished import markdown
+from emul import scenario
 from emul.base.errors import EmulError
 from emul.base.machine import processor
 from emul.base.plain import PlainDict
+from emul.base.units import duration_ns
+from emul.engine.costs import load_costs, read_profile
 from emul.learning.names import add_folder_of
 from emul.registry import schemes as registry
+from emul.scenario.params import scenario_keys
 from emul.study import standings, verify
 from emul.study.cells import asked
 from emul.study.directory import StudyError
 from emul.study.job import CellJob, PoolOnDemand, run_cell
-from emul.study.league_runs import read, row_of
+from emul.study.league_runs import SPENT, read, row_of
 from emul.study.leagues import SCORING, SUMS, TUNING, League, LeagueEntry, entries_of
-from emul.study.standings import Row
-from emul.study.suite import Suite
+from emul.study.standings import Row, Standing
+from emul.study.suite import Suite, task_of
 
 PAGE = ROOT / "docs" / "atlas.md"
 DATA = ROOT / "docs" / "studies" / "data"
@@ -51,6 +57,8 @@ NARROW = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_
 FIGURES = ROOT / "docs" / "studies" / "figures"
 DRAWN = {"plain": ("fedavg", "fedavg_patient", "fedasync")}     # the schemes in the figure of a league
 CHECKED = 2             # rows of a submission that are computed again
+ENOUGH = 0.9            # a rank correlation from which on two orders are called nearly the same
+ARRIVED = 0.8           # where the baseline arrives on fewer of the seeds, the page says so
 
 
 def whole(league: League, rows: list[Row]) -> bool:
@@ -66,21 +74,21 @@ def whole_on(league: League, rows: list[Row], network: str) -> bool:
 
 def paragraphs(league: League, rows: list[Row]) -> Iterator[str]:
     """The table of a league that is whole, or how far it has come."""
-    task = "" if any(one.startswith("task={") for one in league.sets) else f", `{league.task}`"     # or one of its own
-    yield f"### `{league.name}`{task}"
+    yield f"### `{league.name}`, {league.trained_on}"
     if not whole(league, rows):
         yield f"It is not whole yet: it has {len(rows)} runs of this definition."
         return
     found = {network: standings.standings(league, rows, network) for network in (*league.networks, *league.extended)
              if whole_on(league, rows, network)}
-    first = "\n".join(
-        f"- `{network}`, seconds to {standings.goal(league, rows, network)}: "
-        + ", ".join(f"{one.label} " + f"{one.median:.3g}".replace("inf", "never") for one in own if one.rank == 1) + "."
-        for network, own in found.items())
     yield "The schemes of the first rank, which the test does not tell apart:"
-    yield first
+    yield "\n".join(f"- `{network}`, seconds to {standings.goal(league, rows, network)}: "
+                    f"{first_rank(league, own, network)}." for network, own in found.items())
     yield markdown(("network", *standings.HEAD), ([network, *line] for network, own in found.items()
                                                   for line in standings.table_lines(own)))
+    if league.epsilon:
+        yield (f"What the runs of the table cost whom, the largest of a scheme (rule: {league.epsilon:g} in total for "
+               "the client that loses most, with delta 1e-5):")
+        yield markdown(("scheme", "epsilon in total, by observer"), spent(found, rows))
     yield "\n".join(f"- {line}" for line in [
         *(f"{network}: {standings.contrast_line(league, own)}" for network, own in found.items()
           if standings.contrast(league, own)),
@@ -88,6 +96,34 @@ def paragraphs(league: League, rows: list[Row]) -> Iterator[str]:
         *(line for network in found for line in standings.moved_lines(league, rows, network)),
         *(line for network in found for line in standings.given_up(league, rows, network)),
         standings.badge(league, rows)])
+
+
+def first_rank(league: League, found: Sequence[Standing], network: str) -> str:
+    """The schemes of the first rank with their medians; apart from these those that arrive on too few seeds."""
+    first = [one for one in found if one.rank == 1]
+    said = ", ".join(f"{one.label} {one.median:.3g}" for one in first if math.isfinite(one.median)) or "none"
+    if late := [one.label for one in first if math.isinf(one.median)]:
+        said += f"; not told from these, though on most seeds they do not arrive: {', '.join(late)}"
+    base = next(one for one in found if one.label == league.baseline)
+    if league.target_on not in ("", network):
+        return said
+    arrived = sum(map(math.isfinite, base.times.values()))
+    if arrived < ARRIVED * len(base.times):
+        said += f" (the baseline itself arrives on {arrived} of {len(base.times)} seeds: the target tells little)"
+    return said
+
+
+def spent(found: Mapping[str, Sequence[Standing]], rows: Sequence[Row]) -> Iterator[list[str]]:
+    """[scheme, the largest epsilon in total by observer] of the scored runs on these networks."""
+    for label in dict.fromkeys(one.label for own in found.values() for one in own):
+        of: dict[str, str] = {}
+        for row in rows:
+            if row["label"] == label and row["part"] == SCORING and row["network"] in found:
+                for one in row[SPENT].split(", "):
+                    observer, _, value = one.rpartition(" ")
+                    of[observer] = max(of.get(observer, value), value, key=lambda said: (
+                        float(said) if said.replace(".", "").isdigit() else math.inf))
+        yield [label, ", ".join(f"{observer} {value}" for observer, value in of.items())]
 
 
 def leagues() -> Iterator[tuple[League, list[Row]]]:
@@ -104,7 +140,25 @@ def block() -> str:
     """The tables and findings of all leagues."""
     said = [line for league, rows in leagues() for line in paragraphs(league, rows)]
     again = list(said_of_again())
-    return "\n\n".join([*said, *(["### On another processor", *again] if again else []), *said_of_schemes()])
+    return "\n\n".join([*said, "### Whether ranks hold", *said_of_ranks(),
+                        *(["### On another processor", *again] if again else []), *said_of_schemes()])
+
+
+def said_of_ranks() -> Iterator[str]:
+    """On how many networks of all leagues the same schemes lead on two sets of seeds, and the order of the schemes of
+    one league on its tasks."""
+    published = [(league, rows) for league, rows in leagues() if whole(league, rows)]
+    both = [standings.repeated(league, rows, network) for league, rows in published if league.measure != SUMS
+            for network in (*league.networks, *league.extended) if whole_on(league, rows, network)]
+    high = sum(standings.spearman(one, other) >= ENOUGH for one, other, _ in both)
+    yield (f"On two sets of seeds (ten others, or two halves of the ten) the same schemes lead on "
+           f"{sum(same for *_, same in both)} of {len(both)} networks of all leagues but `sums`; Spearman is "
+           f"{ENOUGH} or more on {high}.")
+    for (one, a), (other, b) in combinations(published, 2):
+        if one.name == other.name:
+            yield f"`{one.name}`, {one.trained_on} and {other.trained_on}: Spearman " + ", ".join(
+                f"{network} {standings.spearman(*(standings.standings(*each, network) for each in pair)):.2f}"
+                for pair in [((one, a), (other, b))] for network in one.networks) + "."
 
 
 def scheme_lines() -> list[list[str]]:
@@ -143,6 +197,16 @@ def points(league: League, rows: list[Row]) -> Iterator[dict[str, str]]:
         for label, point in standings.chosen(league, rows).items():
             yield {"task": league.task, "label": label, "definition": league.meanings()[label, league.networks[0]],
                    "point": str(point)}
+
+
+def write_leaderboard() -> None:
+    """All leagues' rows in one table."""
+    with (DATA.parent / "leaderboard.csv").open("w", newline="", encoding="utf-8") as out:
+        writer = csv.DictWriter(out, standings.LEADERBOARD, lineterminator="\n")
+        writer.writeheader()
+        for league, rows in leagues():
+            if whole(league, rows):
+                writer.writerows(standings.leaderboard(league, rows))
 
 
 def write_points() -> None:
@@ -258,13 +322,15 @@ def check(folder: Path) -> list[str]:
     plugins = said.get("plugins", [])
     for plugin in plugins:
         add_folder_of(plugin, folder)
+    if problems := [f"{entry_file}: {entry.get('label', entry['name'])}: {problem}" for entry in entries_of(entry_file)
+                    for problem in against_rules(League.of(said["league"], said["task"]), entry, plugins)]:
+        raise StudyError("\n".join(problems))
     league = League.of(said["league"], said["task"], more=[entry_file])
-    if any("sets" in entry for entry in entries_of(entry_file)):
-        raise StudyError(f"{entry_file}: sets: an entry of a submission leaves the networks as they are")
     own = {entry.get("label", entry["name"]) for entry in entries_of(entry_file)}
     rows = read(table, league)
     for entry in (one for one in league.entries if one.label in own):
         expect_rows(league, entry, [row for row in rows if row["label"] == entry.label], plugins)
+        expect_price(league, entry, plugins)
     mine = [row for row in rows if row["label"] in own]
     drawn = [(table, row) for row in random.SystemRandom().sample(mine, CHECKED)]
     for (_, row), (_, verdict) in zip(drawn, verify.some(drawn, 0, most={}, modules=plugins), strict=True):
@@ -277,6 +343,48 @@ def check(folder: Path) -> list[str]:
             *(f"{network}: {one.label} has rank {one.rank} of {len(found)} schemes" for network in league.networks
               for found in [standings.standings(league, [*committed, *mine], network)] for one in found
               if one.label in own)]
+
+
+def against_rules(league: League, entry: PlainDict, plugins: Sequence[str]) -> Iterator[str]:
+    """What an entry of a submission says that would tune or place it otherwise than all others."""
+    for key, what in (("sets", "leaves the networks as they are"), ("points", "has as many points as all others"),
+                      ("task", "stands above the entries")):
+        if key in entry:
+            yield f"{key}: an entry of a submission {what}" if key != "task" else f"{key}: {what}"
+    if entry.get("label", entry["name"]) in {one.label for one in league.entries}:
+        yield "label: the league has a scheme with this label"
+    found = registry.find(entry["name"], plugins)
+    for key, field in scenario_keys(found.params).items():
+        if key in entry and field.name in found.timeouts:
+            yield f"{key}: is a timeout, which the space sets by `waiting`"
+    shared = {key for one in league.entries for key in one.space if "." in key}
+    for key, each in entry.get("space", {}).items():
+        if "." in key and key not in shared:
+            yield f"space: {key}: is no parameter of a scheme; networks and task stay as they are"
+        if each and not each["low"] < each["high"]:
+            yield f"space: {key}: expected low below high: a space has ranges, no values"
+
+
+def expect_price(league: League, entry: LeagueEntry, plugins: Sequence[str]) -> None:
+    """Raises StudyError for an entry whose stated price is below half of what one of its computations takes here, in
+    the seconds of the league's prices: those of its baseline are measured beside it."""
+    if not entry.price:
+        return
+    base = next(one for one in league.entries if one.label == league.baseline)
+    with tempfile.TemporaryDirectory() as folder:
+        edits = [*task_of(league.suite, league.task).edits, *league.sets]
+        network = league.suite.networks[league.networks[0].partition(":")[0]]
+        known = load_costs(scenario.load(network, edits)).profile
+        file = Path(folder, "costs.json")
+        suite_tasks.measure([base.parameters, entry.parameters], edits, file, network, plugins)
+        measured = {key: a for key, (a, _) in read_profile(file).items()}
+    train = f"{base.parameters['name']}/client/train"
+    scale = known[train][0] / measured[train]
+    dear = {key: scale * cost for key, cost in measured.items() if key not in known}
+    stated = duration_ns(entry.price) / 1e9
+    if low := {key: cost for key, cost in dear.items() if stated < cost / 2}:
+        raise StudyError(f"{entry.label}: price: {entry.price} is too low: " + ", ".join(
+            f"{key} takes {1e3 * cost:.3g} ms" for key, cost in low.items()))
 
 
 def expect_rows(league: League, entry: LeagueEntry, rows: Sequence[Row], plugins: Sequence[str]) -> None:
@@ -318,6 +426,7 @@ def main() -> None:
             sys.exit(f"refused: {error}")
         return
     write_points()
+    write_leaderboard()
     draw()
     document.save(PAGE, filled(document.read(PAGE)))
 

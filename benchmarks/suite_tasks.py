@@ -134,23 +134,23 @@ def priced_entries(league: League, edits: Sequence[scenario.Edit], file: Path, o
     write_json(file, found)
 
 
-def measure(schemes: Sequence[SuiteEntry], task: Sequence[scenario.Edit], file: Path,
-            network: Path | None = None) -> None:
+def measure(schemes: Sequence[SuiteEntry], task: Sequence[scenario.Edit], file: Path, network: Path | None = None,
+            plugins: Sequence[str] = ()) -> None:
     """Write a profile of all computations of these schemes that run with the task on a network, by default the LAN."""
     network = network or Suite.of().networks["lan"]
     edits = [*task, "compute={mode: measured}", "stop={rounds: 3}"]
     found = []
-    for entry in (patient(one, "1 h", ()) for one in schemes):
+    for entry in (patient(one, "1 h", plugins) for one in schemes):
         one = [*edits, f"schemes={json.dumps([entry])}"]
         try:
-            plan = scenario.load(network, one)
-            engine.wire(plan, *plan.schemes[0])
+            plan = scenario.load(network, one, plugins=plugins)
+            engine.wire(plan, *plan.schemes[0], plugins=plugins)
         except ScenarioError as error:
             print(f"{entry['name']}: {error}")
             continue
         found.append(entry)
-    plan = scenario.load(network, [*edits, f"schemes={json.dumps(found)}"])
-    engine.profile(plan, file, repeat=1, tell=print)
+    plan = scenario.load(network, [*edits, f"schemes={json.dumps(found)}"], plugins=plugins)
+    engine.profile(plan, file, plugins=plugins, repeat=1, tell=print)
 
 
 def units(task: str) -> None:

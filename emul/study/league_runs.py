@@ -246,4 +246,4 @@ def page(league: League, rows: Sequence[Row], networks: Sequence[str] = ()) -> s
                                   whole(chart, height=300), {"curves": mine}, mine))
         parts.append(Part(network, network, figures, tables=[(
             "", pd.DataFrame(table_lines(found), columns=list(HEAD)))]))
-    return render(f"Suite {league.suite.version}, league {league.name}: {league.task}", parts)
+    return render(f"Suite {league.suite.version}, league {league.name}: {league.trained_on}", parts)

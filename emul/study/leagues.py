@@ -53,7 +53,8 @@ class LeagueEntry:
     """A scheme in a league. parameters: as a scenario has them. every: rounds between two evaluations. price: of the
     computations that the task's profile does not know, "": they end a run. upload: the type of the message that has a
     client's input, for conditions that name it. sets: edits of the network for this entry alone, such as more servers
-    or the file of its prices: so an entry that is added changes nothing that the rows of others were made with."""
+    or the file of its prices: so an entry that is added changes nothing that the rows of others were made with. who:
+    made it."""
 
     label: str
     parameters: PlainDict
@@ -63,6 +64,7 @@ class LeagueEntry:
     price: str = ""
     upload: str = ""
     sets: tuple[str, ...] = ()
+    who: str = "emul"
 
     def values(self, point: int, first: int) -> dict[str, float]:
         """The values of a point by key of the space: the defaults, or place first + point - 1 of the sequence R_d."""
@@ -85,7 +87,8 @@ class League:
     target_on: the network whose baseline sets the target of all; "": each has its own. rounds: all runs have so many,
     also in tuning, whatever time they take; 0: time ends them. epsilon: the total of the client that loses most, which
     each run has to spend; 0: none is asked. measure: ACCURACY, LIKELIHOOD or SUMS. replicate: seeds on
-    which the scoring may be run again, to see whether its ranks hold.
+    which the scoring may be run again, to see whether its ranks hold. trained_on: the task in words, where `sets` have
+    another one in its place; by default its name.
     """
 
     name: str
@@ -111,6 +114,7 @@ class League:
     epsilon: float = 0.0
     measure: str = ACCURACY
     replicate: tuple[int, ...] = ()
+    trained_on: str = ""
 
     @classmethod
     def of(cls, name: str, task: str | None = None, folder: Path | None = None, more: Sequence[Path] = ()) -> League:
@@ -138,9 +142,9 @@ class League:
             entries.append(LeagueEntry(
                 one.get("label", one["name"]), parameters,
                 {key: Range(**each) for key, each in own.items() if each}, points, every, parameters.pop("price", ""),
-                parameters.pop("upload", ""), tuple(parameters.pop("sets", ()))))
+                parameters.pop("upload", ""), tuple(parameters.pop("sets", ())), parameters.pop("who", "emul")))
         # what a row does not depend on: a scheme or a network that is added leaves the rows of the others as they are
-        free_to_change = ("task", "entries", "extended", "contrast", "replicate")
+        free_to_change = ("task", "entries", "extended", "contrast", "replicate", "trained_on")
         rules = {key: value for key, value in said.items() if key not in free_to_change}
         common = json.dumps([suite.version, task, {name: units[name] for name in said["networks"]}, rules],
                             sort_keys=True)
@@ -149,7 +153,7 @@ class League:
         same |= {key: tuple(said.get(key, ())) for key in ("networks", "extended", "seeds", "sets", "replicate")}
         return cls(name=name, suite=suite, task=task, tuning_seeds=tuple(said["tuning"]["seeds"]),
                    first=said["tuning"]["first"], entries=tuple(entries), common=common, conditions=conditions,
-                   own_units=said.get("unit_s", {}), **same)
+                   own_units=said.get("unit_s", {}), trained_on=said.get("trained_on", task), **same)
 
     def unit_s(self) -> dict[str, float]:
         """Network -> its unit in seconds, also of those with a condition and of those with an assumed number moved."""

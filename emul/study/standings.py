@@ -223,16 +223,11 @@ def signed_rank(values: Sequence[float] | np.ndarray) -> float:
     return float(np.mean(np.abs(sums) >= seen - 1e-9))
 
 
-def profile(found: Mapping[str, Sequence[Standing]]) -> dict[str, list[float]]:
-    """Label -> the shares of (network, seed) on which it needs at most `FACTORS` times the best scheme's time there."""
-    best = {(network, seed): min(one.times[seed] for one in own) for network, own in found.items()
-            for seed in (own[0].times if own else ())}
-    said: dict[str, list[tuple[float, float]]] = {}
-    for network, own in found.items():
-        for one in own:
-            said.setdefault(one.label, []).extend((value, best[network, seed]) for seed, value in one.times.items())
-    return {label: [float(np.mean([math.isfinite(t) and t <= factor * b for t, b in pairs])) for factor in FACTORS]
-            for label, pairs in said.items()}
+def profile(found: Sequence[Standing]) -> dict[str, list[float]]:
+    """Label -> the shares of the seeds on which it needs at most `FACTORS` times the least time of that seed."""
+    best = {seed: min(one.times[seed] for one in found) for seed in found[0].times}
+    return {one.label: [float(np.mean([math.isfinite(t) and t <= factor * best[seed]
+                                       for seed, t in one.times.items()])) for factor in FACTORS] for one in found}
 
 
 def spearman(one: Sequence[Standing], other: Sequence[Standing]) -> float:
@@ -258,16 +253,18 @@ def unsettled(found: Sequence[Standing]) -> set[str]:
 # --- what is said -----------------------------------------------------------------------------------------------------
 
 HEAD = ("rank", "scheme", "median s", "interval", "times the first", "interval of these", "times the baseline",
-        "their interval", "reached", "MB", "accuracy", "point")
+        "their interval", "reached", "share of seeds at most 1, 1.5, 2, 4 times the least", "MB", "accuracy", "point")
 
 
 def table_lines(found: Sequence[Standing]) -> list[list[str]]:
     """The lines of a network's table, below `HEAD`."""
     first = found[0].label if found else ""
+    shares = profile(found) if found else {}
     return [[str(one.rank), one.label, _said(one.median), _ends(one.interval),
              *("" if one.label == first else said for said in (_said(one.ratio[0]), _ends(one.ratio[1:]))),
              _said(one.to_baseline[0]), _ends(one.to_baseline[1:]),
-             f"{sum(map(math.isfinite, one.times.values()))} of {len(one.times)}", _said(one.mb),
+             f"{sum(map(math.isfinite, one.times.values()))} of {len(one.times)}",
+             ", ".join(f"{share:.2g}" for share in shares[one.label]), _said(one.mb),
              f"{100 * one.accuracy:.1f} %", str(one.point)] for one in found]
 
 
@@ -296,15 +293,13 @@ def lines(league: League, rows: Sequence[Row], networks: Sequence[str] = ()) -> 
 
 
 def findings(league: League, rows: Sequence[Row], networks: Sequence[str] = ()) -> Iterator[str]:
-    """The contrast, performance profiles, how far ranks hold, the points that were chosen, and the badge."""
+    """The contrast, how far ranks hold, the points that were chosen, and the badge."""
     found = {network: own for network in networks or (*league.networks, *league.extended)
              if (own := standings(league, rows, network))}
     for network, own in found.items():
         if contrast(league, own):
             yield f"{network}: {contrast_line(league, own)}"
     if found:
-        yield "at most 1, 1.5, 2 and 4 times the least time, on this share of networks and seeds: " + "; ".join(
-            f"{label} {', '.join(f'{x:.2f}' for x in shares)}" for label, shares in profile(found).items())
         yield from agreement(league, rows, list(found))
     for network in found:
         yield from given_up(league, rows, network)
@@ -345,9 +340,9 @@ def moved_lines(league: League, rows: Sequence[Row], network: str) -> Iterator[s
             labels = {one.label for one in found}
             now = leaders(found)
             before = leaders(standings(league, [row for row in rows if row["label"] in labels], network))
-            yield f"{name} ({edit}), of {len(labels)} schemes: " + (
-                f"first {', '.join(sorted(now))}, as without" if now == before else
-                f"first {', '.join(sorted(now))}, without it {', '.join(sorted(before))}")
+            first, without = (", ".join(sorted(one)) for one in (now, before))
+            yield f"{name} ({edit}), among {', '.join(sorted(labels))}: first {first}, " + (
+                "as without it" if now == before else f"without it {without}")
 
 
 def given_up(league: League, rows: Sequence[Row], network: str) -> Iterator[str]:
@@ -361,31 +356,37 @@ def given_up(league: League, rows: Sequence[Row], network: str) -> Iterator[str]
                        + f"such as {reasons[0]}")
 
 
-def agreement(league: League, rows: Sequence[Row], networks: Sequence[str]) -> Iterator[str]:
-    """The rank correlations between two sets of seeds, targets and networks, by Spearman, and on how many networks
-    the same schemes lead on both sets.
+def repeated(league: League, rows: Sequence[Row], network: str) -> tuple[list[Standing], list[Standing], bool]:
+    """The standings of a network on two sets of seeds, and whether the same schemes lead on both.
 
-    The sets are the scoring and its replicate, of the schemes that have both, and leaders have the first rank. On a
-    network without a replicate they are the halves of the seeds, of which no test can settle a lead: leaders are those
-    whose interval of the ratio holds 1.
+    The sets are the scoring and its replicate, of the schemes that have both, and leaders have the first rank. Without
+    a replicate they are the halves of the seeds, of which no test can settle a lead: leaders are those whose interval
+    of the ratio holds 1.
     """
-    replicated = 0
+    own = standings(league, rows, network, part=REPLICATE)
+    among = {one.label for one in own}
+    found = standings(league, [row for row in rows if row["label"] in among], network)
+    if own and len(found) == len(own):
+        return found, own, leaders(found) == leaders(own)
+    one, other = (standings(league, rows, network, half) for half in (league.seeds[::2], league.seeds[1::2]))
+    return one, other, unsettled(one) == unsettled(other)
+
+
+def agreement(league: League, rows: Sequence[Row], networks: Sequence[str]) -> Iterator[str]:
+    """The rank correlations between two sets of seeds (`repeated`), targets and networks, by Spearman, and whether the
+    same schemes lead on both sets."""
+    halved = []
     for network in networks:
-        own = standings(league, rows, network, part=REPLICATE)
-        among = {one.label for one in own}
-        found = standings(league, [row for row in rows if row["label"] in among], network)
-        if not own or len(found) < len(own):
+        found, own, same = repeated(league, rows, network)
+        if found and len(found[0].times) < len(league.seeds):
+            halved.append((network, spearman(found, own), same))
             continue
-        replicated += 1
         one, other = (", ".join(sorted(leaders(each))) for each in (found, own))
         yield (f"{network}, {len(league.replicate)} other seeds of {len(own)} schemes: first {other}, "
-               + ("as before" if one == other else f"before {one}") + f"; Spearman {spearman(found, own):.2f}")
-    if replicated < len(networks):
-        halves = league.seeds[::2], league.seeds[1::2]
-        parted = {network: [standings(league, rows, network, half) for half in halves] for network in networks}
-        same = sum(unsettled(one) == unsettled(other) for one, other in parted.values())
-        yield (f"halves of the seeds: the same schemes lead on {same} of {len(networks)} networks; Spearman "
-               + ", ".join(f"{network} {spearman(*both):.2f}" for network, both in parted.items()))
+               + ("as before" if same else f"before {one}") + f"; Spearman {spearman(found, own):.2f}")
+    if halved:
+        yield (f"halves of the seeds: the same schemes lead on {sum(same for *_, same in halved)} of {len(halved)} "
+               "networks; Spearman " + ", ".join(f"{network} {value:.2f}" for network, value, _ in halved))
     at = {network: [standings(league, rows, network, share=share) for share in TARGETS] for network in networks}
     yield "0.98 and 1.02 of the target, beside it: Spearman " + ", ".join(
         f"{network} {spearman(low, middle):.2f}, {spearman(high, middle):.2f}" for network, (low, middle, high)
@@ -400,7 +401,7 @@ def badge(league: League, rows: Sequence[Row]) -> str:
     """One line for a paper; its digest covers the digests of all rows."""
     said = sorted(f"{row['key']} {row['digest']}\n" for row in rows)
     digest = blake2b("".join(said).encode(), digest_size=8).hexdigest()
-    return (f"emul suite {league.suite.version}, league {league.name} {league.definition}: {league.task}, "
+    return (f"emul suite {league.suite.version}, league {league.name} {league.definition}: {league.trained_on}, "
             f"{len(rows)} runs, digest {digest}")
 
 
@@ -421,9 +422,10 @@ def leaderboard(league: League, rows: Sequence[Row]) -> list[PlainDict]:
             numbers = [f"{x:.6g}" for x in (one.median, *one.interval, *one.ratio, *one.to_baseline)]
             values = spaces[one.label].values(one.point, league.first)
             found.append(dict(zip(LEADERBOARD, [
-                league.name, one.label, network, league.task, one.rank, *numbers, len(one.times),
+                league.name, one.label, network, league.trained_on, one.rank, *numbers, len(one.times),
                 sum(map(math.isfinite, one.times.values())), f"{one.accuracy:.4g}", f"{one.mb:.5g}", one.point,
-                json.dumps(values), digest, mine[0]["code"], mine[0]["revision"], "emul",
+                json.dumps(values), digest, mine[0]["code"], mine[0]["revision"],
+                spaces[one.label].who,
                 max(row["made"] for row in mine)], strict=True)))
     return found
 

@@ -224,7 +224,7 @@ def test_published_points_are_scored_without_tuning_also_where_an_assumed_number
     assert {(row["part"], row["point"]) for row in found} == {(SCORING, "1")}
     moved = {row["network"]: float(row["path"].split()[0].split(":")[0]) for row in found}
     assert moved["lan:latency:half"] < moved["lan"] < moved["lan:latency:double"]
-    assert ("lan:latency:double (links[0].latency=\"10 ms\"), of 2 schemes: first fedavg, fedprox, as without"
+    assert ("lan:latency:double (links[0].latency=\"10 ms\"), among fedavg, fedprox: first fedavg, fedprox, as without it"
             in capsys.readouterr().out)
     (folder / "leagues" / "plain.points.csv").write_text(
         f"task,label,definition,point\ndigits,fedavg,{meanings['fedavg', 'lan']},1\n")
@@ -328,7 +328,7 @@ task = "digits"
 [[entries]]
 name = "fednova"
 label = "mine"
-price = "5 ms"
+price = "300 ms"
 """
 
 
@@ -366,9 +366,31 @@ def test_a_submission_is_checked_row_by_row(folder: Path, monkeypatch: pytest.Mo
     (mine / "entry.toml").write_text(ENTRY.replace("[[entries]]", "[entries]"))
     with pytest.raises(StudyError, match="is no file of entries of a league"):
         submissions.check(mine)
-    (mine / "entry.toml").write_text(ENTRY + 'sets = ["links[0].latency=1 ms"]\n')
-    with pytest.raises(StudyError, match="an entry of a submission leaves the networks as they are"):
+    (mine / "entry.toml").write_text(ENTRY.replace("300 ms", "1 us"))
+    league_runs.run(League.of("plain", more=[mine / "entry.toml"]), Where(in_turn, 0), mine / "cheap.csv",
+                    folder / "out", wanted=["mine"])
+    (mine / "cheap.csv").replace(table)
+    with pytest.raises(StudyError, match=r"mine: price: 1 us is too low: fednova/client/train takes \d"):
         submissions.check(mine)
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    ('sets = ["links[0].latency=1 ms"]', "leaves the networks as they are"),
+    ("points = 1", "has as many points as all others"),
+    ('task = "digits"', "stands above the entries"),
+    ('label = "fedavg"', "the league has a scheme with this label"),
+    ('deadline = "1 s"', "is a timeout, which the space sets by `waiting`"),
+    ('space = {"links[0].outage.p" = {low = 0.1, high = 0.2, default = 0.1}}', "networks and task stay as they are"),
+    ("space = {rate = {low = 0.3, high = 0.3, default = 0.3}}", "expected low below high")])
+def test_an_entry_of_a_submission_is_tuned_and_placed_as_all_others(words: str, said: str, tmp_path: Path) -> None:
+    entry = 'league = "plain"\ntask = "digits"\n[[entries]]\nname = "fednova"\n'
+    (tmp_path / "entry.toml").write_text(entry + words)
+    if not words.startswith("label"):       # one more, so that all are told at once
+        entry += 'label = "other"\n'
+        (tmp_path / "entry.toml").write_text(f"{entry}{words}\n[[entries]]\nname = \"fedprox\"\n")
+        said = rf"{re.escape(said)}(.|\n)*fedprox: label: the league has"
+    with pytest.raises(StudyError, match=said):
+        submissions.check(tmp_path)
 
 
 def test_rows_are_computed_again_and_those_that_come_out_otherwise_may_move_ranks(
@@ -486,7 +508,7 @@ def test_schemes_that_cannot_be_told_apart_share_a_rank() -> None:
     slow = next(one for one in found if one.label == "slow")
     assert slow.ratio[0] == pytest.approx(2, rel=0.1)
     assert "never" in standings.table_lines(found)[3]
-    shares = standings.profile({"n": found})
+    shares = standings.profile(found)
     assert shares["never"] == [0, 0, 0, 0]
     assert shares["slow"][3] == 1
 
