@@ -80,7 +80,8 @@ def paragraphs(league: League, rows: list[Row]) -> Iterator[str]:
         return
     found = {network: standings.standings(league, rows, network) for network in (*league.networks, *league.extended)
              if whole_on(league, rows, network)}
-    yield "The schemes of the first rank, which the test does not tell apart:"
+    yield (f'<a href="reports/league-{league.name}-{league.task}.html">Curves of its schemes</a>, on the built site. '
+           "The schemes of the first rank, which the test does not tell apart:")
     yield "\n".join(f"- `{network}`, seconds to {standings.goal(league, rows, network)}: "
                     f"{first_rank(league, own, network)}." for network, own in found.items())
     yield markdown(("network", *standings.HEAD), ([network, *line] for network, own in found.items()
@@ -346,7 +347,7 @@ def check(folder: Path) -> list[str]:
 
 
 def against_rules(league: League, entry: PlainDict, plugins: Sequence[str]) -> Iterator[str]:
-    """What an entry of a submission says that would tune or place it otherwise than all others."""
+    """The lines of an entry of a submission that would tune or place it otherwise than all others."""
     for key, what in (("sets", "leaves the networks as they are"), ("points", "has as many points as all others"),
                       ("task", "stands above the entries")):
         if key in entry:

@@ -45,5 +45,6 @@ def setup(app: Sphinx) -> None:
     app.connect("source-read", made.links)
     app.connect("build-finished", made.llms)
     app.connect("build-finished", made.place_reports)
+    app.connect("build-finished", made.place_leagues)
     app.connect("autodoc-process-docstring", made.plain)
     app.add_lexer("csv", TextLexer)

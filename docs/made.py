@@ -24,7 +24,7 @@ from typing import Any
 import vl_convert
 
 import emul
-from benchmarks import document
+from benchmarks import document, leagues
 from emul.citing import references
 from emul.cli import app
 from emul.registry import schemes
@@ -36,6 +36,7 @@ from emul.roles import Scheme
 from emul.roles.evaluation import KINDS
 from emul.scenario import loads
 from emul.scenario.schema import parameters, schema
+from emul.study.league_runs import page
 
 HERE = Path(__file__).resolve().parent
 MADE = HERE / "made"
@@ -87,6 +88,16 @@ def place_reports(app: Any, error: Exception | None) -> None:
         for file in MADE.glob("*.html"):
             Path(app.outdir, "reports").mkdir(exist_ok=True)
             shutil.copy(file, Path(app.outdir, "reports"))
+
+
+def place_leagues(app: Any, error: Exception | None) -> None:
+    """The site is built: put the page of each league that is whole, with its curves, beside the reports."""
+    if error is None and app.builder.name == "html" and os.environ.get("EMUL_DOCS_FIGURES") != "none":
+        for league, rows in leagues.leagues():
+            if leagues.whole(league, rows):
+                Path(app.outdir, "reports").mkdir(exist_ok=True)
+                Path(app.outdir, "reports", f"league-{league.name}-{league.task}.html").write_text(
+                    page(league, rows), encoding="utf-8")
 
 
 def llms(app: Any, error: Exception | None) -> None:

@@ -25,10 +25,9 @@ from emul.report.study import STUDY
 from emul.report.tradeoffs import front_figure, on_front, scheme_marks
 
 KIND = "suite"
-_METRICS = {"time": "Time to the target, s", "bytes": "MB to the target", "joules": "Joules to the target",
-            "accuracy": "Accuracy at the end"}
-_COSTS = {"time": "virtual_s", "bytes": "mb", "joules": "joules"}       # as front figures call them
-_RANKED = {"time": "by time", "bytes": "by bytes", "joules": "by joules", "accuracy": "by accuracy"}
+_METRICS = {"time": "Time to the target, s", "bytes": "MB to the target", "accuracy": "Accuracy at the end"}
+_COSTS = {"time": "virtual_s", "bytes": "mb"}       # as front figures call them
+_RANKED = {"time": "by time", "bytes": "by bytes", "accuracy": "by accuracy"}
 _BEST = "The best scheme of each network; in brackets the second, and how many times as much it takes"
 
 
@@ -212,26 +211,25 @@ def _ranks(table: pd.DataFrame, metric: str, networks: Sequence[str], schemes: S
 
 
 def _fronts(table: pd.DataFrame, networks: Sequence[str], schemes: Sequence[str]) -> Part:
-    """Of each network the schemes that no other beats in time, bytes and joules at once."""
+    """Of each network the schemes that no other beats in time and bytes at once."""
     rows, group = [], []
     kinds = list(dict.fromkeys(table["accuracy_of"]))
     for network, kind in product(networks, kinds):
         mine = table[(table["network"] == network) & (table["accuracy_of"] == kind)
-                     & (table["reached"] == table["seeds"])]
+                     & (table["reached"] == table["seeds"]) & (table["seeds"] > 0)]
         name = network if len(kinds) == 1 else f"{network}, {in_words(kind)} accuracy"
-        costs = [metric for metric in _COSTS if len(mine) and mine[metric].notna().all()]
-        if not costs:
+        if mine.empty:
             rows.append({"network": name, "on the front": "no scheme reached the target on every seed"})
             continue
-        front = on_front(mine[costs].to_numpy(float))
+        front = on_front(mine[[*_COSTS]].to_numpy(float))
         rows.append({"network": name, "on the front": ", ".join(mine.loc[front, "scheme"])})
-        if len(mine) > 1 and "bytes" in costs:
+        if len(mine) > 1:
             drawn = front_figure(_as_costs(mine), "virtual_s", "mb", list(schemes))
             figure = replace(drawn, key=f"{slug(name)}-{drawn.key}", title=f"{name}: {drawn.title}")
             group.append(Part(f"front-{slug(name)}", name, group=[
                 Part(f"front-{slug(name)}-costs", "Time and bytes", [figure])]))
     return Part("fronts", "Pareto fronts", tables=[("", pd.DataFrame(rows))], group=group, text=(
-        "A scheme is on the front if no other one is at least as good in time, bytes and joules to the target, and "
+        "A scheme is on the front if no other one is at least as good in time and bytes to the target, and "
         "better in one. Only schemes that reached the target on every seed are compared."))
 
 

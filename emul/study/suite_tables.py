@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from emul.record.rundir import SUMMARY, read_json
-from emul.record.tables import ENERGY, read_table
 from emul.study import tables
 from emul.study.comparison import choose_targets, first_reaching, last_within
 from emul.study.job import CELLS
@@ -28,10 +27,9 @@ if TYPE_CHECKING:
 METRICS = {                         # name -> (unit, what it is)
     "time": ("s", "virtual time of the first observation that reaches the target"),
     "bytes": ("MB", "10^6 bytes on links until then"),
-    "joules": ("J", "joules of computing, sending and receiving until then, of all nodes; idling is left out"),
     "accuracy": ("", "the last accuracy observed within the network's time"),
 }
-COSTS = ("time", "bytes", "joules")
+COSTS = ("time", "bytes")
 
 COLUMNS = {
     "suite": {                      # one row a network and scheme
@@ -162,7 +160,7 @@ def measured(path: Path, study: StudyOutcome, networks: Sequence[str], schemes: 
             knowing[network, cell.scheme] += sum(summary["oracle_waits"].values())
             limit = cell.scenario.stop.virtual_time_ns
             within = math.inf if limit is None else limit / 1e9
-            for metric, value in measure(run, summary, curve, by_scheme.get(cell.scheme), within).items():
+            for metric, value in measure(curve, by_scheme.get(cell.scheme), within).items():
                 values.setdefault((metric, network, cell.scheme), {})[cell.seed] = value
     names = ["network", *tables.COLUMNS["curves"]]
     curves = pd.concat(seen, ignore_index=True)[names] if seen else pd.DataFrame(columns=names)
@@ -174,11 +172,10 @@ def measured(path: Path, study: StudyOutcome, networks: Sequence[str], schemes: 
                         {n: found for n, found in lacking.items() if found})
 
 
-def measure(run: Path, summary: Mapping[str, Any], curve: pd.DataFrame, target: float | None, within_s: float,
-             ) -> dict[str, float]:
+def measure(curve: pd.DataFrame, target: float | None, within_s: float) -> dict[str, float]:
     """Value by metric of `METRICS`, of those that the run has.
 
-    run: its directory. curve: `emul.study.tables.curve` of it. within_s: the network's time. A round under way when the
+    curve: `emul.study.tables.curve` of it. within_s: the network's time. A round under way when the
     time is over goes on to its end, so the accuracy at the end is the last one observed within the time.
     """
     accuracy = curve["accuracy"].to_numpy(float)
@@ -188,23 +185,7 @@ def measure(run: Path, summary: Mapping[str, Any], curve: pd.DataFrame, target: 
     if at is not None:
         here = curve.iloc[int(at)]
         found |= {"time": float(here["virtual_s"]), "bytes": float(here["mb"])}
-        if summary["energy"] is not None:
-            share = min(1.0, float(here["mb"]) * 1e6 / max(1, summary["bytes_total"]))
-            found["joules"] = joules_until(run, float(here["virtual_s"]), share)
     return found
-
-
-def joules_until(run: Path, virtual_s: float, sent: float) -> float:
-    """Joules of computing, sending and receiving of all nodes until a time, at which the share `sent` of all bytes was
-    sent. Computing is exact; those of sending and receiving are that share of the run's."""
-    energy = read_table(run / ENERGY, ["node", "compute_s", "compute_j", "send_j", "receive_j"]).to_pandas()
-    done = read_table(run / "computations.parquet", ["node", "start_ns", "cost_ns", "end_ns"]).to_pandas()
-    until = round(virtual_s * 1e9)
-    end = done["end_ns"].fillna(done["start_ns"] + done["cost_ns"]).clip(upper=until)
-    spent = (end - done["start_ns"]).clip(lower=0).groupby(done["node"]).sum() / 1e9
-    watts = (energy["compute_j"] / energy["compute_s"]).where(energy["compute_s"] > 0, 0.0)
-    computed = (energy["node"].map(spent).fillna(0.0) * watts).sum()
-    return float(computed + sent * (energy["send_j"] + energy["receive_j"]).sum())
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------

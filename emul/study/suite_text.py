@@ -13,12 +13,11 @@ from emul.study.stats import FEWEST, LEVEL, ends, student
 from emul.study.suite_tables import METRICS, SuiteResults
 from emul.study.text import aligned, escaped, tabular
 
-_HEADS = {"time": "seconds to the target", "bytes": "MB to the target", "joules": "joules to the target",
-          "accuracy": "accuracy at the end"}
+_HEADS = {"time": "seconds to the target", "bytes": "MB to the target", "accuracy": "accuracy at the end"}
 
 
 def printed(r: SuiteResults, badge: str) -> str:
-    """The answer, a table for time, bytes, joules and accuracy each, what cannot run, the badge."""
+    """The answer, a table for time, bytes and accuracy each, what cannot run, the badge."""
     targets = {target for target in r.target.values() if target is not None}
     goal = f", accuracy {targets.pop():g}" if len(targets) == 1 else ", by network and kind of accuracy"
     lines = [*answer(r)]
@@ -55,7 +54,7 @@ def document(r: SuiteResults, badge: str) -> dict[str, Any]:
 
 
 def answer(r: SuiteResults) -> list[str]:
-    """The winners by network, and how often they change: a paragraph for time, bytes, joules and accuracy each."""
+    """The winners by network, and how often they change: a paragraph for time, bytes and accuracy each."""
     said = [paragraph for kind in r.kinds() for metric in METRICS if (paragraph := _answer(r, metric, kind))]
     if len(r.kinds()) > 1:
         said.append("Not compared with one another: " + "; ".join(
@@ -66,7 +65,7 @@ def answer(r: SuiteResults) -> list[str]:
 
 
 _LEAST = {"time": "Least time to the target", "bytes": "Fewest bytes to the target",
-          "joules": "Fewest joules to the target", "accuracy": "Highest accuracy at the end of the network's time"}
+          "accuracy": "Highest accuracy at the end of the network's time"}
 
 
 def _answer(r: SuiteResults, metric: str, kind: str) -> str:

@@ -224,7 +224,7 @@ def test_published_points_are_scored_without_tuning_also_where_an_assumed_number
     assert {(row["part"], row["point"]) for row in found} == {(SCORING, "1")}
     moved = {row["network"]: float(row["path"].split()[0].split(":")[0]) for row in found}
     assert moved["lan:latency:half"] < moved["lan"] < moved["lan:latency:double"]
-    assert ("lan:latency:double (links[0].latency=\"10 ms\"), among fedavg, fedprox: first fedavg, fedprox, as without it"
+    assert ('lan:latency:double (links[0].latency="10 ms"), among fedavg, fedprox: first fedavg, fedprox, as without it'
             in capsys.readouterr().out)
     (folder / "leagues" / "plain.points.csv").write_text(
         f"task,label,definition,point\ndigits,fedavg,{meanings['fedavg', 'lan']},1\n")
