@@ -2,8 +2,8 @@
 
     python -m benchmarks.leagues                    the page, its figures, and the points that tuning chose
     python -m benchmarks.leagues --check FOLDER     its entry.toml, rows.csv and plug-ins: refused, or the ranks it has
-    python -m benchmarks.leagues --again 0.05       this share of the rows of whole leagues computed again without wide
-                                                    instructions of the processor, as on an older one, then the page
+    python -m benchmarks.leagues --again 0.05       this share of the rows of each whole league, of those that another
+                                                    processor made, computed again on this one, then the page
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ from __future__ import annotations
 import argparse
 import csv
 import math
-import os
 import random
-import subprocess
 import sys
 import tempfile
 import tomllib
@@ -51,9 +49,6 @@ TABLES = {file.stem.removeprefix("league_"): file for file in sorted(DATA.glob("
           if file != AGAIN}             # league -> its rows, of all tasks
 AGAIN_COLUMNS = ("table", "key", "part", "network", "label", "point", "seed", "digest", "processor", "torch",
                  "revision", "made", "digest_again", "path")
-# as on the oldest processor of x86-64; NumPy is told by name what this one has
-NARROW = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_CBWR": "COMPATIBLE",
-          "OPENBLAS_CORETYPE": "Prescott"}
 FIGURES = ROOT / "docs" / "studies" / "figures"
 DRAWN = {"plain": ("fedavg", "fedavg_patient", "fedasync")}     # the schemes in the figure of a league
 CHECKED = 2             # rows of a submission that are computed again
@@ -247,23 +242,26 @@ def draw() -> None:
 # --- rows computed again ----------------------------------------------------------------------------------------------
 
 def compute_again(share: float, seed: int) -> None:
-    """Draw rows of each whole league, compute them again and keep what came out."""
-    found = []
+    """Draw rows of each whole league, of those that another processor made, compute them again and keep what came out.
+    What is known of leagues without such rows is kept."""
+    found: list[PlainDict] = []
     for league, rows in leagues():
         table = TABLES[league.name]
-        if not whole(league, rows):
+        others = [row for row in rows if not processor().startswith(row["processor"])]
+        if not others or not whole(league, rows):
             continue
         with PoolOnDemand(0) as pool:
-            for row in random.Random(seed).sample(rows, round(share * len(rows))):
+            for row in random.Random(seed).sample(others, min(len(others), round(share * len(rows)))):
                 came = again(table, league, row, pool)
                 found.append({name: row.get(name, "") for name in AGAIN_COLUMNS} | {
                     **{name: came[name] for name in ("torch", "revision", "made", "path")}, "table": table.name,
                     "processor": processor(), "digest_again": came["digest"]})
                 print(f"{len(found)} {row['network']} {row['label']}", flush=True)
+    kept = [row for row in read_again() if row["table"] not in {one["table"] for one in found}]
     with AGAIN.open("w", newline="", encoding="utf-8") as out:
         writer = csv.DictWriter(out, AGAIN_COLUMNS, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(found)
+        writer.writerows([*kept, *found])
 
 
 def again(table: Path, league: League, row: Row, pool: PoolOnDemand) -> PlainDict:
@@ -277,12 +275,17 @@ def again(table: Path, league: League, row: Row, pool: PoolOnDemand) -> PlainDic
         return row_of(table, Path(folder), cell, league, row["part"], int(row["point"]))
 
 
+def read_again() -> list[dict[str, str]]:
+    """The rows that were computed again."""
+    if not AGAIN.is_file():
+        return []
+    with AGAIN.open(newline="", encoding="utf-8") as lines:
+        return list(csv.DictReader(lines))
+
+
 def said_of_again() -> Iterator[str]:
     """The number of rows that came out the same, and the networks whose ranks or points change by the others."""
-    if not AGAIN.is_file():
-        return
-    with AGAIN.open(newline="", encoding="utf-8") as lines:
-        came = list(csv.DictReader(lines))
+    came = read_again()
     for league, rows in leagues():
         mine = {row["key"]: row for row in came if row["table"] == TABLES[league.name].name}
         if not mine:
@@ -292,10 +295,10 @@ def said_of_again() -> Iterator[str]:
             league, new, network)]
         same = sum(row["digest"] == row["digest_again"] for row in mine.values())
         curves = sum(row["path"] == mine[row["key"]]["path"] for row in rows if row["key"] in mine)
-        first = next(iter(mine.values()))
-        yield (f"{len(mine)} of {len(rows)} rows of `{league.name}` were computed again without the wide "
-               f"instructions of the processor ({first['processor']}): {same} have the same digest, {curves} the same "
-               "curve. "
+        here = ", ".join(dict.fromkeys(row["processor"] for row in mine.values()))
+        there = ", ".join(dict.fromkeys(row["processor"] for row in rows if row["key"] in mine))
+        yield (f"{len(mine)} of {len(rows)} rows of `{league.name}`, made on {there}, were computed again on {here}: "
+               f"{same} have the same digest, {curves} the same curve. "
                + (f"Ranks change on {', '.join(moved)}." if moved else "No scheme's rank changes.")
                + ("" if standings.chosen(league, rows) == standings.chosen(league, new) else " Tuned points change."))
 
@@ -303,14 +306,6 @@ def said_of_again() -> Iterator[str]:
 def places(league: League, rows: Sequence[Row], network: str) -> dict[str, int]:
     """Label -> rank."""
     return {one.label: one.rank for one in standings.standings(league, rows, network)}
-
-
-def narrow() -> dict[str, str]:
-    """The environment of a process that does without the wide instructions of this processor."""
-    asking = ("import numpy._core._multiarray_umath as core\n"
-              "print(*(name for name in core.__cpu_dispatch__ if core.__cpu_features__[name]))")
-    has = subprocess.run([sys.executable, "-c", asking], check=True, capture_output=True, text=True).stdout.strip()
-    return {**os.environ, **NARROW, "NPY_DISABLE_CPU_FEATURES": has}
 
 
 # --- submissions ------------------------------------------------------------------------------------------------------
@@ -417,8 +412,6 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the draw of --again")
     said = parser.parse_args()
     if said.again is not None:
-        if "NPY_DISABLE_CPU_FEATURES" not in os.environ:
-            os.execve(sys.executable, [sys.executable, "-m", "benchmarks.leagues", *sys.argv[1:]], narrow())
         compute_again(said.again, said.seed)
     if said.check is not None:
         try:

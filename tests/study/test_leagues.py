@@ -401,11 +401,14 @@ def test_rows_are_computed_again_and_those_that_come_out_otherwise_may_move_rank
     monkeypatch.setattr(submissions, "TABLES", {"plain": folder / "rows.csv"})
     monkeypatch.setattr(submissions, "AGAIN", folder / "again.csv")
     submissions.compute_again(0.5, 0)
+    assert submissions.read_again() == []           # all are of this processor
+    monkeypatch.setattr(submissions, "processor", lambda: "another")
+    submissions.compute_again(0.5, 0)
     (said,) = submissions.said_of_again()
-    assert said.startswith("2 of 4 rows of `plain` were computed again without ")
+    assert re.match("2 of 4 rows of `plain`, made on .*, were computed again on another: 2 have", said)
     assert said.endswith(": 2 have the same digest, 2 the same curve. No scheme's rank changes.")
     times = {"base": [float(x) for x in range(10, 20)], "slow": [2.0 * x for x in range(10, 20)]}
-    found = [row | {"key": f"{row['label']}{row['seed']}", "digest": "d"} for row in rows(times)]
+    found = [row | {"key": f"{row['label']}{row['seed']}", "digest": "d", "processor": "p"} for row in rows(times)]
     asked = leagues.replace(league(list(times), 10), name="plain")
     monkeypatch.setattr(submissions, "leagues", lambda: [(asked, found)])
     with (folder / "again.csv").open("w", newline="") as file:
