@@ -75,18 +75,22 @@ FIRST = {"ppfpl_done.csv": 5, "mp_dp_done.csv": 10, "ebs_cfl_runs.csv": 10, "fed
 Row = Mapping[str, str]
 
 
-def block(table: Path) -> str:
-    """Of each processor that made rows of the table: how many, when, by which revisions, and what came of them since;
-    below it the cells that came out different."""
-    rows, said = verify.read(table), verify.verdicts(table.with_name(verify.FILE))
-    last = {(v["key"], v["digest"]): v for v in said if v["table"] == table.name}
-    of = {row["key"]: last[row["key"], row["digest"]] for row in rows if (row["key"], row["digest"]) in last}
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        groups.setdefault((row["processor"], row["torch"]), []).append(row)
-    head = ["rows", "made", "by emul", "on", "computed again", "equal", "equal in values", "different"]
-    lines = [markdown(head, (_line(on, own, of) for on, own in sorted(groups.items()))), *_different(rows, of)]
-    return f"`{table.relative_to(ROOT)}`\n\n" + "\n".join([*lines, *_changed(table)])
+def block(tables: Sequence[Path]) -> str:
+    """Of each table and each processor that made rows of it: how many, when, by which revisions, and what came of them
+    since; below it the cells that came out different."""
+    lines, further = [], []
+    for table in tables:
+        rows, said = verify.read(table), verify.verdicts(table.with_name(verify.FILE))
+        last = {(v["key"], v["digest"]): v for v in said if v["table"] == table.name}
+        of = {row["key"]: last[row["key"], row["digest"]] for row in rows if (row["key"], row["digest"]) in last}
+        groups: dict[tuple[str, str], list[Row]] = {}
+        for row in rows:
+            groups.setdefault((row["processor"], row["torch"]), []).append(row)
+        lines += [[table.name, *_line(on, own, of)] for on, own in sorted(groups.items())]
+        further += [*_different(rows, of), *_changed(table)]
+    head = ["table", "rows", "made", "by emul", "on", "computed again", "equal", "equal in values", "different"]
+    (folder,) = {table.parent.relative_to(ROOT) for table in tables}
+    return f"In `{folder}`:\n\n" + "\n".join([markdown(head, lines), *further])
 
 
 def changed(table: Path) -> list[dict[str, str]]:
@@ -107,7 +111,7 @@ def _changed(table: Path) -> Iterator[str]:
     rows, old = (sum(int(row[name]) for row in own) for name in ("rows", "changed"))
     same = [f"`{row['scheme']}`" for row in own if row["changed"] == "0"]
     but = f", all but those of {', '.join(same)}" if same and old else ""
-    yield f"\nCode that has changed since, at {own[0]['revision']}: {old} of {rows} rows{but}."
+    yield f"\nCode of `{table.name}` that has changed since, at {own[0]['revision']}: {old} of {rows} rows{but}."
 
 
 def _line(on: tuple[str, str], rows: Sequence[Row], of: Mapping[str, Row]) -> list[str]:
@@ -138,7 +142,7 @@ def _different(rows: Sequence[Row], of: Mapping[str, Row]) -> Iterator[str]:
 def filled(page: Path, text: str) -> str:
     """The text of a page with its block made anew."""
     tables = [table for table, pages in TABLES.items() if page.relative_to(DOCS).as_posix() in pages]
-    return replaced(text, "evidence", "\n\n".join(map(block, tables)))
+    return replaced(text, "evidence", block(tables))
 
 
 def pages() -> list[Path]:

@@ -243,7 +243,7 @@ def draw() -> None:
 
 def compute_again(share: float, seed: int) -> None:
     """Draw rows of each whole league, of those that another processor made, compute them again and keep what came out.
-    What is known of leagues without such rows is kept."""
+    The rows of leagues without such ones are kept."""
     found: list[PlainDict] = []
     for league, rows in leagues():
         table = TABLES[league.name]
