@@ -222,11 +222,11 @@ def page(league: League, rows: Sequence[Row], networks: Sequence[str] = ()) -> s
     import altair as alt
     import pandas as pd
 
-    from emul.report.drawing import Figure, named, whole
+    from emul.report import palette
+    from emul.report.drawing import Figure, columns, named, whole
     from emul.report.page import Part, render
-    from emul.report.tradeoffs import scheme_marks
 
-    parts = [Part("agreement", "What the table rests on", text=". ".join(findings(league, rows, networks)) + ".")]
+    parts = []
     for network in networks or (*league.networks, *league.extended):
         found = standings(league, rows, network)
         if not found:
@@ -238,12 +238,17 @@ def page(league: League, rows: Sequence[Row], networks: Sequence[str] = ()) -> s
             shown.append(("contrast", f"{beside[0]} and {beside[1]}", contrast_line(league, found) + ".", beside))
         figures = []
         for key, title, text, labels in shown:
+            legend = alt.Legend(columns=columns(order), symbolType="stroke", symbolStrokeWidth=2.4, values=labels)
+            colours = alt.Scale(domain=order, range=palette.series(len(order)))
             mine = frame[frame["series"].isin(labels)]
             chart = named("curves").mark_line().encode(
-                x=alt.X("virtual_s:Q", title="virtual seconds"), color=scheme_marks(order, labels)[0],
+                x=alt.X("virtual_s:Q", title="virtual seconds"),
+                color=alt.Color("series:N", title=None, legend=legend, scale=colours),
+                strokeDash=alt.StrokeDash("series:N", title=None, legend=legend, scale=alt.Scale(domain=order)),
                 y=alt.Y("accuracy:Q", title="accuracy", scale=alt.Scale(zero=False)))
             figures.append(Figure(f"{key}-{network}", title, text, f"Lines of {', '.join(labels)}.",
                                   whole(chart, height=300), {"curves": mine}, mine))
         parts.append(Part(network, network, figures, tables=[(
             "", pd.DataFrame(table_lines(found), columns=list(HEAD)))]))
+    parts.append(Part("agreement", "What the tables rest on", answer=[*findings(league, rows, networks)]))
     return render(f"Suite {league.suite.version}, league {league.name}: {league.trained_on}", parts)
