@@ -368,11 +368,10 @@ def expect_price(league: League, entry: LeagueEntry, plugins: Sequence[str]) -> 
         return
     base = next(one for one in league.entries if one.label == league.baseline)
     with tempfile.TemporaryDirectory() as folder:
-        edits = [*task_of(league.suite, league.task).edits, *league.sets]
-        network = league.suite.networks[league.networks[0].partition(":")[0]]
-        known = load_costs(scenario.load(network, edits)).profile
-        file = Path(folder, "costs.json")
-        suite_tasks.measure([base.parameters, entry.parameters], edits, file, network, plugins)
+        network, file = league.suite.networks[league.networks[0].partition(":")[0]], Path(folder, "costs.json")
+        priced = scenario.load(network, [*task_of(league.suite, league.task).edits, *league.sets])
+        known = load_costs(priced).profile
+        suite_tasks.measure([base.parameters, entry.parameters], suite_tasks.learnt(league), file, network, plugins)
         measured = {key: a for key, (a, _) in read_profile(file).items()}
     train = f"{base.parameters['name']}/client/train"
     scale = known[train][0] / measured[train]

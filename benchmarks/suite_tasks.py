@@ -91,8 +91,7 @@ def priced_league(name: str) -> None:
     baseline, and its prices are scaled so that the baseline's training costs what the league's profile says: the
     machine may be slower on another day."""
     league = League.of(name)
-    edits = [*task_of(league.suite, league.task).edits,
-             *(one for one in league.sets if one.partition("=")[0] not in ("compute", "fuse", "training"))]
+    edits = learnt(league)
     network, folder = league.suite.networks[league.networks[0].partition(":")[0]], league.suite.folder
     file = folder / "leagues" / f"{name}.profile.json"
     if any(file.name in one for one in league.sets) and not file.is_file():
@@ -108,6 +107,12 @@ def priced_league(name: str) -> None:
     edits.append(f"compute={{mode: profile, file: {json.dumps(str(of_all))}}}")
     for one in league.own_units:
         print(f"{one} = {unit(league.suite.networks[one], edits, league):.3g}")
+
+
+def learnt(league: League) -> list[scenario.Edit]:
+    """The edits of a league that say what is learnt, so that it can be measured."""
+    return [*task_of(league.suite, league.task).edits,
+            *(one for one in league.sets if one.partition("=")[0] not in ("compute", "fuse", "training"))]
 
 
 def own_prices(entry: LeagueEntry) -> str:

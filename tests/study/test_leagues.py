@@ -334,6 +334,8 @@ price = "300 ms"
 
 def test_a_submission_is_checked_row_by_row(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Suite, "of", classmethod(lambda cls, _=None, of=Suite.of: of(folder)))
+    fused = LEAGUE.replace("units = 8", 'units = 8\nsets = ["fuse={clients: 3, lanes: 1}"]')
+    (folder / "leagues" / "plain.toml").write_text(fused)
     run(folder)
     monkeypatch.setattr(submissions, "TABLES", {"plain": folder / "rows.csv"})
     mine = folder / "mine"
