@@ -66,7 +66,7 @@ def read(table: Path, league: League) -> list[Row]:
     mine: list[Row] = [row for row in reader if (row["league"], row["task"]) == (league.name, league.task)
                        and row["definition"] == meanings.get((row["label"], row["network"]))]
     wrong = {row["label"]: row["accuracy_of"] for row in mine
-             if row["accuracy_of"] != league.accuracy_of and row["rounds"] != "0"}      # no round, no accuracy
+             if row["accuracy_of"] != league.accuracy_of and row["path"]}     # what observed none has no kind
     if wrong:
         raise StudyError(f"{table}: league {league.name} has {league.accuracy_of} accuracy; " + ", ".join(
             f"that of {label} is {kind or 'none'}" for label, kind in wrong.items()))

@@ -128,14 +128,14 @@ def test_another_kind_of_accuracy_is_refused(folder: Path) -> None:
         run(folder)
 
 
-def test_a_run_that_ended_no_round_has_no_kind_of_accuracy_and_reaches_no_target(folder: Path) -> None:
+def test_a_run_that_observed_nothing_has_no_kind_of_accuracy_and_reaches_no_target(folder: Path) -> None:
     run(folder, wanted=["fedavg"])
     with (folder / "rows.csv").open(newline="") as file:
         *rows, last = csv.DictReader(file)
     with (folder / "rows.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, list(last))
         writer.writeheader()
-        writer.writerows([*rows, {**last, "accuracy_of": "", "accuracy": "", "rounds": "0", "path": ""}])
+        writer.writerows([*rows, {**last, "accuracy_of": "", "accuracy": "", "rounds": "18", "path": ""}])
     row = read(folder / "rows.csv", League.of("plain", folder=folder))[-1]
     assert standings.reaching(row, 0) == (math.inf, math.inf)
 
