@@ -148,8 +148,8 @@ def said_of_ranks() -> Iterator[str]:
             for network in (*league.networks, *league.extended) if whole_on(league, rows, network)]
     high = sum(standings.spearman(one, other) >= ENOUGH for one, other, _ in both)
     yield (f"On two sets of seeds (ten others, or two halves of the ten) the same schemes lead on "
-           f"{sum(same for *_, same in both)} of {len(both)} networks of all leagues but `sums`; Spearman is "
-           f"{ENOUGH} or more on {high}.")
+           f"{sum(same for *_, same in both)} of {len(both)} networks of all leagues but those of sums; "
+           f"Spearman is {ENOUGH} or more on {high}.")
     for (one, a), (other, b) in combinations(published, 2):
         if one.name == other.name:
             yield f"`{one.name}`, {one.trained_on} and {other.trained_on}: Spearman " + ", ".join(
@@ -287,7 +287,8 @@ def said_of_again() -> Iterator[str]:
     """The number of rows that came out the same, and the networks whose ranks or points change by the others."""
     came = read_again()
     for league, rows in leagues():
-        mine = {row["key"]: row for row in came if row["table"] == TABLES[league.name].name}
+        keys = {row["key"] for row in rows}
+        mine = {row["key"]: row for row in came if row["table"] == TABLES[league.name].name and row["key"] in keys}
         if not mine:
             continue
         new = [{**row, "path": mine[row["key"]]["path"]} if row["key"] in mine else row for row in rows]

@@ -338,6 +338,8 @@ def moved_lines(league: League, rows: Sequence[Row], network: str) -> Iterator[s
     for name, (of, edit) in league.suite.moved().items():
         if of == network and (found := standings(league, rows, name)):
             labels = {one.label for one in found}
+            if len(labels) < 2:
+                continue
             now = leaders(found)
             before = leaders(standings(league, [row for row in rows if row["label"] in labels], network))
             first, without = (", ".join(sorted(one)) for one in (now, before))
