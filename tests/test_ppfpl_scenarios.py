@@ -81,7 +81,7 @@ def test_a_table_has_means_over_seeds_what_is_printed_and_dashes_for_what_was_no
     by_scheme = {line.split(" | ")[0]: line for line in page.trained(rows).splitlines()}
     assert by_scheme["| `krum`"].startswith("| `krum` | 85.00 (80.00, 90.00) [95.67] | - [94.28] |")
     assert by_scheme["| `ppfpl`"].startswith("| `ppfpl` | 97.00 [97.74] |")
-    assert by_scheme["| `local`"] == "| `local` | - | - | - | - | - | - | - | - |"
+    assert by_scheme["| `local`"] == "| `local` | - | - | - | - | - | - | - | - | - |"
     assert "| `ppfpl-mnist` | avg 3 | 0: `ppfpl`; 0,1: `krum` |" in page.run(rows)
 
 
