@@ -344,10 +344,11 @@ def check(folder: Path) -> list[str]:
 
 def against_rules(league: League, entry: PlainDict, plugins: Sequence[str]) -> Iterator[str]:
     """The lines of an entry of a submission that would tune or place it otherwise than all others."""
-    for key, what in (("sets", "leaves the networks as they are"), ("points", "has as many points as all others"),
-                      ("task", "stands above the entries")):
+    for key, what in (("sets", "an entry of a submission leaves the networks as they are"),
+                      ("points", "an entry of a submission has as many points as all others"),
+                      ("task", "it stands above the entries")):
         if key in entry:
-            yield f"{key}: an entry of a submission {what}" if key != "task" else f"{key}: {what}"
+            yield f"{key}: {what}"
     if entry.get("label", entry["name"]) in {one.label for one in league.entries}:
         yield "label: the league has a scheme with this label"
     found = registry.find(entry["name"], plugins)

@@ -379,7 +379,7 @@ def test_a_submission_is_checked_row_by_row(folder: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(("words", "said"), [
     ('sets = ["links[0].latency=1 ms"]', "leaves the networks as they are"),
     ("points = 1", "has as many points as all others"),
-    ('task = "digits"', "stands above the entries"),
+    ('task = "digits"', "it stands above the entries"),
     ('label = "fedavg"', "the league has a scheme with this label"),
     ('deadline = "1 s"', "is a timeout, which the space sets by `waiting`"),
     ('space = {"links[0].outage.p" = {low = 0.1, high = 0.2, default = 0.1}}', "networks and task stay as they are"),
