@@ -92,7 +92,7 @@ def place_reports(app: Any, error: Exception | None) -> None:
 
 def place_leagues(app: Any, error: Exception | None) -> None:
     """The site is built: put the page of each league that is whole, with its curves, beside the reports."""
-    if error is None and app.builder.name == "html" and os.environ.get("EMUL_DOCS_FIGURES") != "none":
+    if error is None and app.builder.name == "html":
         for league, rows in leagues.leagues():
             if leagues.whole(league, rows):
                 Path(app.outdir, "reports").mkdir(exist_ok=True)

@@ -86,7 +86,8 @@ def test_the_site_is_built_without_a_warning_and_is_whole(tmp_path: Path) -> Non
     assert {f"{page}.html" for page in ("tour", "schemes/secure_aggregation", "made/keys", "citing")} <= set(
         re.findall(r"\]\(([\w/-]+\.html)\)", listed)) <= pages
     assert all(line.endswith((".", "?", ":", ")")) for line in listed.splitlines() if line.startswith("- "))
-    dead = [f"{page}: {link}" for page in pages for link in _local(html / page) if not (html / page).parent.joinpath(
+    written = [page for page in pages if not page.startswith("reports/")]      # those have scripts with links in them
+    dead = [f"{page}: {link}" for page in written for link in _local(html / page) if not (html / page).parent.joinpath(
         link).exists()]
     assert dead == []
     index = (html / "searchindex.js").read_text(encoding="utf-8")
