@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import threading
-import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -40,7 +38,6 @@ class Counts:
         self.clear()
         self.held = 0                           # bytes of all tensors that live there
         self._storages: Counter[int] = Counter()
-        self._lock = threading.RLock()          # autograd's own thread makes tensors, and lets go of some later
         self.generator: torch.Generator | None = None       # inside `seeded`
 
     def clear(self) -> None:
@@ -49,39 +46,33 @@ class Counts:
         self.most = 0                           # bytes held, at the most
 
     def settled(self) -> int:
-        """Bytes held, without garbage, once they have stayed as many for 50 ms: autograd's own thread lets go of
-        tensors later."""
+        """Bytes held, without garbage."""
         gc.collect()
-        held = -1
-        while held != (held := self.held):
-            time.sleep(0.05)
-        return held
+        return self.held
 
     def take(self, tensor: There) -> None:
-        """A tensor there begins to live. Raises torch.OutOfMemoryError, in the main thread alone: torch loses an error
-        that Python raises in a backward pass now and then, and ends the process."""
+        """A tensor there begins to live. Raises torch.OutOfMemoryError, but in a backward pass: torch loses an error
+        that Python raises in one now and then, and ends the process."""
         storage = tensor.inner.untyped_storage()
         key, size = storage._cdata, storage.nbytes()
-        with self._lock:
-            if not self._storages[key]:
-                if self.room is not None and self.held + size > self.room and _in_main_thread():
-                    del self._storages[key]
-                    raise torch.OutOfMemoryError(f"pretend out of memory: tried to allocate {size} bytes")
-                self.held += size
-                self.most = max(self.most, self.held)
-            self._storages[key] += 1
-        weakref.finalize(tensor, self._let_go, key, size)
+        if not self._storages[key]:
+            if self.room is not None and self.held + size > self.room and not _in_a_backward_pass():
+                del self._storages[key]
+                raise torch.OutOfMemoryError(f"pretend out of memory: tried to allocate {size} bytes")
+            self.held += size
+            self.most = max(self.most, self.held)
+        self._storages[key] += 1
+        tensor.let_go = weakref.finalize(tensor, self._let_go, key, size)
 
     def _let_go(self, key: int, size: int) -> None:
-        with self._lock:
-            self._storages[key] -= 1
-            if not self._storages[key]:
-                del self._storages[key]
-                self.held -= size
+        self._storages[key] -= 1
+        if not self._storages[key]:
+            del self._storages[key]
+            self.held -= size
 
 
-def _in_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()
+def _in_a_backward_pass() -> bool:
+    return torch._C._current_graph_task_id() != -1
 
 
 counts = Counts()
@@ -91,6 +82,7 @@ class There(Tensor):
     """A tensor on the device; `inner` has its values."""
 
     inner: Tensor
+    let_go: weakref.finalize                    # tells `counts` that it lives no more
 
     @staticmethod
     def __new__(cls, inner: Tensor) -> There:
@@ -121,7 +113,9 @@ class There(Tensor):
         """The same memory as the other's from now on: torch's own setter leaves `inner` what it was."""
         assert isinstance(value, There)
         Tensor.data.__set__(self, value)                                            # type: ignore[attr-defined]
+        self.let_go()
         self.inner = value.inner
+        counts.take(self)
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

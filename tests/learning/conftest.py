@@ -2,6 +2,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from pretend import Pretend, counts, missing
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared"
@@ -30,5 +31,6 @@ def pretend() -> Iterator[Pretend]:
     if why := missing():
         pytest.skip(why)
     counts.clear()
-    yield Pretend()
+    with torch.autograd.set_multithreading_enabled(False):      # a thread of autograd's would let go of tensors later
+        yield Pretend()
     counts.room = None

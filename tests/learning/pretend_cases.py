@@ -67,6 +67,9 @@ def test_the_device_has_as_much_memory_as_it_was_given(pretend: Pretend) -> None
     assert counts.held == before + 4000
     del views
     assert counts.held == before
+    a, b = pretend.put(np.zeros(1000, np.float32)), pretend.put(np.zeros(500, np.float32))
+    a.data = b
+    assert counts.held == before + 2000, "the memory that was a's is free"
 
 
 # --- training -------------------------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ HERE = Path(__file__).resolve().parent
 
 @pytest.mark.slow
 def test_a_pretend_device_computes_what_the_cpu_does() -> None:
-    """torch makes its queues of gradients once, at the first backward pass of a process, for the devices that it then
-    knows: a process that has trained before cannot train on a device that came later."""
+    """A process that knows the device knows it until its end, and torch's `fork_rng` then asks it for states of its
+    own."""
     done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", "-o",
                            "python_files=pretend_cases.py", str(HERE / "pretend_cases.py")],
                           cwd=HERE.parent.parent, capture_output=True, text=True, timeout=600, check=False)
