@@ -29,12 +29,14 @@ from benchmarks.impact import Impact, attacked, evened, impacts, mean
 from benchmarks.robustness import called
 
 Row = Mapping[str, str]
-ORDER = ("no attack", "label_flip", "krum_attack", "trim_attack", "scaling", "adaptive", "sine")    # of columns
+ORDER = ("no attack", "label_flip", "krum_attack", "trim_attack", "scaling", "adaptive", "adaptive, estimated",
+         "sine")                        # of columns
 # of rows, each with its colour in every figure
 SCHEMES = {"fedavg": "#4c78a8", "median": "#b279a2", "trimmed_mean": "#ff9da6", "krum": "#9d755d", "fltrust": "#f58518",
            "ifca": "#e45756", "rfca": "#72b7b2", "rfca_least": "#eeca3b", "rfca_refresh": "#54a24b",
            "rfca_quarter": "#79706e", "rfca_decay": "#3b3b98", "ebs_cfl": "#000000"}
-SHORT = {"backdoor": "scaling", "adaptive": "adaptive"}
+SHORT = {"backdoor": "scaling", "adaptive search plane passes 2 reference": "adaptive, estimated",
+         "adaptive": "adaptive"}        # the first that a name begins with
 STEPS = {"rfca": (1.0, 0.0), "rfca_quarter": (0.25, 0.0), "rfca_decay": (1.0, 0.1)}     # rate, rate_decay
 TABLE_OF_MASKS = ROOT / "docs" / "reproductions" / "data" / "ebs_cfl_masks.csv"
 MASKS = {"apart": "largest difference of a parameter", "trust": "W of `rfca` / `ebs_cfl`",

@@ -37,7 +37,8 @@ class Adaptive:
     ends below that of the start; `plane` takes in each pass the best of 181 angles between e_0 and -s for every
     attacker. lift: a start with a cosine of 0 or less, where h is flat, is lifted to 0.05; the paper does not. g_0 is
     what the server offers as its reference, in schemes with clusters that of the attackers' own (more than EBS-CFL's
-    threat model allows). If nobody offers one, the mean of the honest updates stands for it.
+    threat model allows). If nobody offers one, or with `reference: estimated`, the mean of the honest updates stands
+    for it.
     """
 
     NEEDS: ClassVar[str] = "all"
@@ -48,6 +49,7 @@ class Adaptive:
     variance: float = 0.5
     lift: bool = True
     search: Literal["steps", "plane"] = "steps"
+    reference: Literal["offered", "estimated"] = "offered"
 
     def __call__(self, own: Vector, rng: np.random.Generator, knows: Known) -> Vector:
         return knows.one_each(self, self.crafted)
@@ -56,7 +58,8 @@ class Adaptive:
         """The vectors that the attackers send, (f, d) float32, in their order, each of the length of g_0."""
         import torch  # here: who only looks at a scenario loads the names of attacks, and not torch
 
-        reference = knows.honest.mean(axis=0) if knows.reference is None else knows.reference
+        offered = knows.reference if self.reference == "offered" else None
+        reference = knows.honest.mean(axis=0) if offered is None else offered
         size = float(np.linalg.norm(reference))
         if size == 0:
             return np.zeros((int(knows.attackers.sum()), len(reference)), np.float32)

@@ -124,6 +124,13 @@ def test_check_18_the_adaptive_attack_raises_h_above_its_start(seed: int) -> Non
     np.testing.assert_allclose(longer, 7 * said, rtol=1e-4, atol=1e-6)
 
 
+def test_the_adaptive_attack_can_estimate_a_reference_that_the_server_offers() -> None:
+    rows = updates()
+    offered = {"reference": np.ones_like(rows[0])}
+    np.testing.assert_array_equal(all_said(Adaptive(reference="estimated"), rows, offered=offered),
+                                  all_said(Adaptive(), rows, offered={}))
+
+
 @given(st.integers(0, 10**6), st.integers(0, F - 1))
 @settings(max_examples=20)
 def test_the_value_of_h_is_that_of_its_formula(seed: int, i: int) -> None:
