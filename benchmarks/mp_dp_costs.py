@@ -5,11 +5,14 @@
 Heavy computations cost as schemes declare: measured costs of one core in `emul.primitives.he`. Light ones (a plain
 gradient, one of a disguised model, masks, sums, recovery) are measured here: CPU seconds of one thread, batch of 64.
 Half of the clients are honest: tbar = K / 2. A row has a client's gradient, what else a client does, and the server.
+`mp_dp` is the preset `sound`, which sends one vector; the published blocks are three of them (compact) or one a class and
+two (full), and a gradient for each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -66,15 +69,18 @@ def measured(clients: int) -> dict[str, tuple[float, float, float]]:
     known = drawn(disguise, SecretsLaw("log_uniform", 1.5, "off", 1), rng)
     hidden = torch.from_numpy(disguise.disguised(true, known.secrets).astype(np.float32))
     run = disguise.forward(disguise.transitions(known.secrets).astype(np.float32))
+    compact = drawn(disguise, SecretsLaw("log_uniform", 1.5, "compact", 1), rng).directions
     one, d = BlockScalars(None, CLASSES, False), model.dimension
+    blocks = {"mp_dp": (one, 1), "mp_dp, additive: compact": (BlockScalars(compact, CLASSES, True), 3),
+              "mp_dp, additive: full": (BlockScalars(None, CLASSES, True), CLASSES + 2)}
     own = rng.standard_normal(d) * 1e-3
     near = {j: rng.bytes(32) for j in range(2, 2 + min(10, clients - 1))}       # n = 5 picks, and who picked
 
     def local() -> None:
         functional.gradients(model, torch.from_numpy(true), batch, one)
 
-    def disguised() -> None:
-        functional.gradients(model, hidden, batch, one, run)
+    def disguised(scalars: BlockScalars) -> None:
+        functional.gradients(model, hidden, batch, scalars, run)
 
     def hide() -> np.ndarray:
         return mask_input(ring.encode(own + rng.normal(0, 0.1, d), 24, 64, clients), 1, rng.bytes(32), near)
@@ -89,8 +95,10 @@ def measured(clients: int) -> dict[str, tuple[float, float, float]]:
 
     took: Callable[[Callable[[], object]], float] = lambda f: seconds(f, 2)     # noqa: E731
     updates, hidden_s = [own.astype(np.float32)] * clients, took(lambda: disguise.disguised(true, known.secrets))
-    return {"fedavg": (took(local), 0.0, took(lambda: np.mean(updates, axis=0))),
-            "mp_dp": (took(disguised), took(hide), took(unhide) + hidden_s)}
+    hide_s, unhide_s = took(hide), took(unhide)
+    return {"fedavg": (took(local), 0.0, took(lambda: np.mean(updates, axis=0)))} | {
+        name: (took(partial(disguised, scalars)), vectors * hide_s, vectors * unhide_s + hidden_s)
+        for name, (scalars, vectors) in blocks.items()}
 
 
 def main(file: Path = TABLE) -> None:
