@@ -1,6 +1,6 @@
 """The dates when the rows of the pages were made and last computed again: the block `evidence` of each page.
 
-    emul verify --all --budget 2h
+    emul verify --all --budget 6h --plugin wide
     python -m benchmarks.evidence --code
 
 Every table of `docs/*/data` is either one of cells, which `emul verify` computes again, or one of `TIMINGS`. `--code`
@@ -88,7 +88,8 @@ def block(tables: Sequence[Path]) -> str:
             groups.setdefault((row["processor"], row["torch"]), []).append(row)
         lines += [[table.name, *_line(on, own, of)] for on, own in sorted(groups.items())]
         further += [*_different(rows, of), *_changed(table)]
-    head = ["table", "rows", "made", "by emul", "on", "computed again", "equal", "equal in values", "different"]
+    head = ["table", "rows", "made", "by emul", "on", "computed again", "equal", "equal in values", "different",
+            "first rounds only", "within"]
     (folder,) = {table.parent.relative_to(ROOT) for table in tables}
     return f"In `{folder}`:\n\n" + "\n".join([markdown(head, lines), *further])
 
@@ -109,9 +110,11 @@ def _changed(table: Path) -> Iterator[str]:
     if not own:
         return
     rows, old = (sum(int(row[name]) for row in own) for name in ("rows", "changed"))
+    later = len(verify.read(table)) - rows
     same = [f"`{row['scheme']}`" for row in own if row["changed"] == "0"]
     but = f", all but those of {', '.join(same)}" if same and old else ""
-    yield f"\nCode of `{table.name}` that has changed since, at {own[0]['revision']}: {old} of {rows} rows{but}."
+    yield f"\nCode of `{table.name}` that has changed since, at {own[0]['revision']}: {old} of {rows} rows{but}" + (
+        f"; {later} rows came later." if later else ".")
 
 
 def _line(on: tuple[str, str], rows: Sequence[Row], of: Mapping[str, Row]) -> list[str]:
@@ -120,8 +123,10 @@ def _line(on: tuple[str, str], rows: Sequence[Row], of: Mapping[str, Row]) -> li
     by_day = sorted(rows, key=lambda row: row["made"])
     counts = (str(sum(v["verdict"] == verdict for v in found)) for verdict in (
         verify.EQUAL, verify.IN_VALUES, verify.DIFFERENT))
+    first = sum("the first" in v["detail"] for v in found)
+    within = [float(v["tolerance"]) for v in found if v["verdict"] == verify.IN_VALUES]
     return [str(len(rows)), _range(row["made"] for row in by_day), _range(row["revision"] for row in by_day),
-            f"{on[0]}, torch {on[1]}", again, *counts]
+            f"{on[0]}, torch {on[1]}", again, *counts, str(first), f"{max(within):g}" if within else "-"]
 
 
 def _range(values: Iterable[str]) -> str:

@@ -27,6 +27,7 @@ from emul.scenario import load
 DATA = ROOT / "docs" / "reproductions" / "data"
 OUT = ROOT / "docs" / "reproductions" / "others"
 SEEDS = 20
+BY = {"fedavg": ("fedavg", "averaged", "begun"), "safa": ("safa", "program")}     # ways in which accuracies were run
 MODEL_MB, CLIENT_MB_S, SERVER_MB_S = 10.0, 0.175, 1250.0
 
 
@@ -143,24 +144,25 @@ def cells(printed: pd.DataFrame, done: Sequence[Mapping[str, str]]) -> Iterator[
 
 
 def accuracies(printed: pd.DataFrame, done: Sequence[Mapping[str, str]]) -> Iterator[dict[str, object]]:
-    """Best accuracies of CNN in %, means of the runs. FedAvg by the mean of those that answer (`fedavg`), by that of
-    all clients, as their program takes it (`averaged`), and by this behind an epoch of all clients (`begun`)."""
-    found: dict[tuple[str, float, float], list[float]] = {}
-    for row in done:
-        if row["file"].endswith("safa_accuracy.yaml"):
+    """Best accuracies of CNN in %, means of the seeds. FedAvg by the mean of those that answer (`fedavg`), by that of all
+    clients, as their program takes it (`averaged`), and by this behind an epoch of all clients (`begun`); SAFA by
+    messages (`safa`) and by their program's loop behind that epoch (`program`). Of a crash that costs no training and
+    one that does, the former."""
+    found: dict[tuple[str, float, float], dict[str, float]] = {}
+    for row in sorted(done, key=lambda row: "match" in row["sets"]):
+        if row["file"].endswith(("safa_accuracy.yaml", "safa_program.yaml")):
             name, _, share = row["scheme"].partition("_")
             values = json.loads(row["values"])
             key = "begun" if "task.model" in values else name, values["links[1].outage.p"], int(share) / 100
-            found.setdefault(key, []).append(100 * float(row["best_accuracy"]))
-    of = (printed["task"] == "CNN") & printed["scheme"].isin(("fedavg", "safa"))
+            found.setdefault(key, {})[row["seed"]] = 100 * float(row["best_accuracy"])
+    of = (printed["task"] == "CNN") & printed["scheme"].isin(BY)
     for one in printed[of].to_dict("records"):
-        runs = {name: found.get((name, one["crash"], one["fraction"]), [])
-                for name in (("fedavg", "averaged", "begun") if one["scheme"] == "fedavg" else ("safa",))}
+        runs = {name: found.get((name, one["crash"], one["fraction"]), {}) for name in BY[one["scheme"]]}
         if any(runs.values()):
             yield {name: one[name] for name in ("scheme", "crash", "fraction")} | {
                 "printed": round(100 * one["best_accuracy"], 2)} | {
-                name: round(float(np.mean(runs[name])), 2) if runs.get(name) else ""
-                for name in ("fedavg", "averaged", "begun", "safa")}
+                name: round(float(np.mean(list(runs[name].values()))), 2) if runs.get(name) else ""
+                for names in BY.values() for name in names}
 
 
 def lags(printed: pd.DataFrame) -> Iterator[dict[str, object]]:
