@@ -84,7 +84,8 @@ def a_round(costs: Sequence[Row]) -> str:
         return [shown(client), shown(server), shown(client + server)]
 
     plain_s = float(_of_costs(costs, "fedavg", 5)["gradient_s"])
-    head = ["scheme", "a gradient, times FedAvg's", "K = 5: client", "server", "round", "K = 100: client", "server", "round"]
+    head = ["scheme", "a gradient, times FedAvg's", "K = 5: client", "server", "round",
+            "K = 100: client", "server", "round"]
     return markdown(head, (
         [_named(scheme), f"{float(_of_costs(costs, scheme, 5)['gradient_s']) / plain_s:.2f}", *cells(scheme, 5),
          *cells(scheme, 100)] for scheme in dict.fromkeys(row["scheme"] for row in costs)))
@@ -101,7 +102,8 @@ def an_epoch(costs: Sequence[Row]) -> str:
             of_paper = printed / TABLE_I["mp_dp"][column]
             lines.append([_named(scheme), row["clients"], *map(plain, (took, printed, ratio, of_paper)),
                           f"{ratio / of_paper:.2g}"])
-    return markdown(["scheme", "clients", "s an epoch", "printed", "times `mp_dp`", "printed", "ours over printed"], lines)
+    return markdown(["scheme", "clients", "s an epoch", "printed", "times `mp_dp`", "printed", "ours over printed"],
+                    lines)
 
 
 def _named(scheme: str) -> str:

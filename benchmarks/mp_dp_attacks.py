@@ -32,8 +32,8 @@ COLUMNS = ("file", "scheme", "seed", "attack", "parameters", "view", "by", "mess
 
 @dataclass(frozen=True)
 class AttackOfTable:
-    """A run and an attack on it. printed, for CIFAR-10: of a server PSNR, Test-MSE and Feat-MSE of the paper's Table II, of
-    a client the success rate of Table IV in %."""
+    """A run and an attack on it. printed, for CIFAR-10: of a server PSNR, Test-MSE and Feat-MSE of the paper's
+    Table II, of a client the success rate of Table IV in %."""
 
     what: str
     file: str
@@ -64,7 +64,8 @@ CLIENT = (
                   printed=(50.30,)),
     AttackOfTable("`paper`, r / n_{L-1}", "mp_dp_clients.yaml", "default", "client_membership"),
     AttackOfTable("`sound`, no r", "mp_dp_clients.yaml", "sound", "client_membership"),
-    *(AttackOfTable(f"`{scheme}`", "mp_dp_clients_of_baselines.yaml", scheme, "client_membership", of=of, printed=(printed,))
+    *(AttackOfTable(f"`{scheme}`", "mp_dp_clients_of_baselines.yaml", scheme, "client_membership", of=of,
+                    printed=(printed,))
       for scheme, of, printed in (("fedsgd", "FedAvg", 72.01), ("tp_smc", "TP-SMC", 58.19),
                                   ("hybrid_alpha", "HybridAlpha", 59.49), ("pile", "PILE", 50.44))))
 VIEWS = {"server": "the server's model, undisguised", "disguised": "disguised", "adaptive": "disguised, r estimated"}
@@ -145,8 +146,7 @@ def server(rows: Sequence[Row]) -> str:
 
 
 def client(rows: Sequence[Row]) -> str:
-    """Attack success of Table IV: means over the seeds, each seed. What a client gets undisguised is the server's model.
-    """
+    """Attack success of Table IV: means over the seeds, each seed. A model that is not disguised is the server's."""
     head = ["run", "what the attacking client looks at", *(f"ASR, {way}" for way in WAYS), "printed"]
     lines = []
     for made in CLIENT:

@@ -5,8 +5,8 @@
 Heavy computations cost as schemes declare: measured costs of one core in `emul.primitives.he`. Light ones (a plain
 gradient, one of a disguised model, masks, sums, recovery) are measured here: CPU seconds of one thread, batch of 64.
 Half of the clients are honest: tbar = K / 2. A row has a client's gradient, what else a client does, and the server.
-`mp_dp` is the preset `sound`, which sends one vector; the published blocks are three of them (compact) or one a class and
-two (full), and a gradient for each.
+`mp_dp` is the preset `sound`, which sends one vector; the published blocks are three of them (compact) or one a class
+and two (full), and a gradient for each.
 """
 
 from __future__ import annotations

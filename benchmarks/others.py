@@ -63,6 +63,10 @@ class Clock:
     update_ratio: float     # updates that a round takes, a client
     version_variance: float
 
+    def mended_s(self, setup: Setup) -> float:
+        """The length of a round with the models of that round alone."""
+        return self.round_s - self.t_dist_s + MODEL_MB * self.sync_ratio * len(setup.speeds) / SERVER_MB_S
+
 
 def shards(setup: Setup, clients: int, rng: np.random.Generator) -> np.ndarray:
     """Samples of each client: N(mu, 0.3 mu), scaled to all samples, drawn again where one is too small."""
@@ -136,6 +140,7 @@ def cells(printed: pd.DataFrame, done: Sequence[Mapping[str, str]]) -> Iterator[
             "formula_most_s": round(max(lengths), 1),
             "within": min(lengths) - 0.1 <= one["round_s"] <= max(lengths) + 0.1,
             "formula_t_dist_s": round(float(np.mean([found.t_dist_s for found in clocks])), 3),
+            "formula_mended_s": round(float(np.mean([found.mended_s(setup) for found in clocks])), 1),
             "formula_sync_ratio": round(float(np.mean([found.sync_ratio for found in clocks])), 3),
             "run_s": round(float(np.mean(ours)), 1) if ours else "",
             "run_least_s": round(min(ours), 1) if ours else "", "run_most_s": round(max(ours), 1) if ours else "",
@@ -144,10 +149,10 @@ def cells(printed: pd.DataFrame, done: Sequence[Mapping[str, str]]) -> Iterator[
 
 
 def accuracies(printed: pd.DataFrame, done: Sequence[Mapping[str, str]]) -> Iterator[dict[str, object]]:
-    """Best accuracies of CNN in %, means of the seeds. FedAvg by the mean of those that answer (`fedavg`), by that of all
-    clients, as their program takes it (`averaged`), and by this behind an epoch of all clients (`begun`); SAFA by
-    messages (`safa`) and by their program's loop behind that epoch (`program`). Of a crash that costs no training and
-    one that does, the former."""
+    """Best accuracies of CNN in %, means of the seeds. FedAvg by the mean of those that answer (`fedavg`), by that of
+    all clients, as their program takes it (`averaged`), and by this behind an epoch of all clients (`begun`); SAFA by
+    messages (`safa`) and by their program's loop behind that epoch (`program`). Of a run in which who crashes does not
+    train and one in which it trains for nothing, the former."""
     found: dict[tuple[str, float, float], dict[str, float]] = {}
     for row in sorted(done, key=lambda row: "match" in row["sets"]):
         if row["file"].endswith(("safa_accuracy.yaml", "safa_program.yaml")):
@@ -182,7 +187,7 @@ def lags(printed: pd.DataFrame) -> Iterator[dict[str, object]]:
 # --- times of FLGo, NVFlare, FedDES and a Flower app -----------------------------------------------------------------
 
 def waited(k: int, of: int, rounds: int) -> float:
-    """Expected units until k of so many have answered, in so many rounds; a response takes U(5, 1000), drawn anew."""
+    """Expected units until k of so many have answered, in so many rounds; their responses are U(5, 1000)."""
     return rounds * (5 + 995 * k / (of + 1))
 
 
@@ -196,16 +201,44 @@ def tiers(of: int, rounds: int) -> tuple[float, float]:
 
 
 def stale(seed: int, first: int = 0, budget: float = 0.0, rounds: int = 6) -> tuple[float, float]:
-    """FLGo's loop: each round starts 20 idle clients, and ends with the `first` updates or after `budget`; updates of
-    earlier rounds count. (units, mean number of versions that an update has missed)."""
+    """FLGo's loop: a client's response always takes the same time, drawn once from U(5, 1000); each round starts 20
+    idle clients, and ends with the `first` updates or after `budget`; updates of earlier rounds count. (units, mean
+    number of versions that the stale updates of the last round have missed; nan: none is stale)."""
     rng, now, flying, missed = np.random.default_rng(seed), 0.0, dict[int, tuple[float, int]](), list[int]()
+    takes = rng.uniform(5, 1000, 100)
     for number in range(rounds):
         idle = [k for k in range(100) if k not in flying]
-        flying |= {int(k): (now + rng.uniform(5, 1000), number) for k in rng.choice(idle, min(20, len(idle)), False)}
+        flying |= {int(k): (now + takes[k], number) for k in rng.choice(idle, min(20, len(idle)), False)}
         now = max(now, sorted(flying.values())[first - 1][0]) if first else now + budget
-        missed += [number - begun for at, begun in flying.values() if at <= now]
+        missed = [number - begun for at, begun in flying.values() if at <= now and begun < number]
         flying = {k: it for k, it in flying.items() if it[0] > now}
-    return now, float(np.mean(missed))
+    return now, float(np.mean(missed)) if missed else math.nan
+
+
+def loops() -> Iterator[dict[str, object]]:
+    """FLGo's loop where stale updates count: units and staleness, means and quantiles of 1,000 seeds."""
+    for case, how, printed in (("budget of 200", {"budget": 200.0}, (1206.0, 2.05)),
+                               ("first 10", {"first": 10}, (1113.0, 3.14))):
+        found = np.array([stale(seed, **how) for seed in range(1000)]).T
+        for what, values, one in zip(("units", "versions missed"), found, printed, strict=True):
+            values = values[np.isfinite(values)]
+            yield _spread("FLGo 4.5", f"{case}, its loop: {what}", one, values, 2 if one < 10 else 1)
+
+
+def saved(done: Sequence[Mapping[str, str]]) -> Iterator[dict[str, object]]:
+    """TiFL's share of FedAvg's time that it saves on the same seed, in %."""
+    took = {(row["scheme"], row["seed"]): float(row["virtual_s"]) for row in done
+            if row["file"].endswith("flgo_fixed.yaml")}
+    values = [100 - 100 * took["tifl", seed] / took["fedavg", seed] for name, seed in took if name == "tifl"]
+    yield _spread("FLGo 4.3", "TiFL, % of the time saved", 40.0, values, 1)
+
+
+def _spread(study: str, case: str, printed: float, values: Sequence[float] | np.ndarray, digits: int,
+            ) -> dict[str, object]:
+    low, high = np.quantile(values, [0.025, 0.975])
+    return {"study": study, "case": case, "printed": printed, "run": round(float(np.mean(values)), digits),
+            "run_2.5": round(float(low), digits), "run_97.5": round(float(high), digits),
+            "printed_within": bool(low <= printed <= high), "seeds": len(values)}
 
 
 KINDS_S = (100.0, 200.0, 400.0)         # means of NVFlare's kinds of devices
@@ -216,21 +249,28 @@ HARMONIC = len(KINDS_S) / sum(1 / (kind + CHANNEL_S) for kind in KINDS_S)
 LARGEST = KINDS_S[-1] + 1.5 / math.sqrt(math.pi) * 4 + CHANNEL_S        # their maximum of three normals
 FEDAVG_UNITS, TIFL_UNITS = tiers(20, 20)
 
+
+def slowest(draws: int = 20_000) -> float:
+    """Expected seconds of the last of 16 devices, each of one of the kinds, by draws."""
+    rng = np.random.default_rng(0)
+    kinds = rng.integers(0, 3, (draws, 16))
+    trained = rng.normal(np.array(KINDS_S)[kinds], np.array([1.0, 2.0, 4.0])[kinds])
+    return float((trained + rng.normal(CHANNEL_S, 1.0, kinds.shape)).max(axis=1).mean())
+
+
 FEDDES_CLIENTS, FEDDES_ROUNDS = 1023, 3
 FEDDES_B_S = 38_123_587 / 200e9         # a model on one of its links; it travels as 8 and 32 of them, asynchronously 8
 
 # study, case, scenario, label, seconds or units that are printed, those of the source's formula, those of ours.
 # FedDES prints none: in their place stands what its actors take on SimGrid (feddes_peer.py).
 TIMES = (
-    ("FLGo 4.5", "wait for all of 20", "flgo_drawn.yaml", "wait_for_all", 5545.0, None, waited(20, 20, 6)),
-    ("FLGo 4.5", "budget of 200, stale updates lost", "flgo_drawn.yaml", "budget_200", 1206.0, None, 6 * 200.0),
-    ("FLGo 4.5", "first 10 of 20, stale updates lost", "flgo_drawn.yaml", "first_10", 1113.0, None, waited(10, 20, 6)),
-    ("FLGo 4.5", "buffer of 10, 20 train", "flgo_drawn.yaml", "buffer_10", 1113.0, None, None),
-    ("FLGo 4.5", "first 10, 20 more train in each round", "flgo_drawn.yaml", "", 1113.0, None,
-     float(np.mean([stale(seed, first=10)[0] for seed in range(200)]))),
+    ("FLGo 4.5", "wait for all of 20", "flgo_stale.yaml", "wait_for_all", 5545.0, None, waited(20, 20, 6)),
+    ("FLGo 4.5", "budget of 200, stale updates lost", "flgo_stale.yaml", "budget_200", 1206.0, None, 6 * 200.0),
+    ("FLGo 4.5", "first 10 of 20, stale updates lost", "flgo_stale.yaml", "first_10", 1113.0, None, None),
+    ("FLGo 4.5", "buffer of 10, 20 train", "flgo_stale.yaml", "buffer_10", 1113.0, None, None),
     ("FLGo 4.3", "FedAvg", "flgo_fixed.yaml", "fedavg", None, None, FEDAVG_UNITS),
     ("FLGo 4.3", "TiFL", "flgo_fixed.yaml", "tifl", None, None, TIFL_UNITS),
-    ("NVFlare", "sync, 10 rounds", "nvflare_edge.yaml", "fedavg", 72 * 60.0, 10 * LARGEST, None),
+    ("NVFlare", "sync, 10 rounds", "nvflare_edge.yaml", "fedavg", 72 * 60.0, 10 * LARGEST, 10 * slowest()),
     ("NVFlare", "async, 160 versions", "nvflare_async.yaml", "fedbuff", 35 * 60.0, 10 * MEAN, 10 * HARMONIC),
     ("FedDES", "FedAvg, 3 rounds", "feddes.yaml", "fedavg", 700.8, None,
      FEDDES_ROUNDS * FEDDES_CLIENTS * (0.05 + 0.17 + 40 * FEDDES_B_S)),
@@ -276,13 +316,9 @@ def main() -> None:
     of_accuracy = pd.DataFrame(accuracies(printed, done))
     of_accuracy.to_csv(OUT / "safa_accuracy.csv", index=False)
     print(of_accuracy.to_string())
-    timed = pd.DataFrame([*times(done), *conditions(done)])
+    timed = pd.DataFrame([*times(done), *loops(), *saved(done), *conditions(done)])
     timed.to_csv(OUT / "times.csv", index=False)
     print(timed.to_string())
-    for said, how in (("first 10", {"first": 10}), ("budget of 200", {"budget": 200.0})):
-        units, missed = np.array([stale(seed, **how) for seed in range(1000)]).T
-        print(f"{said}, stale updates count: {np.mean(units):.0f} units {np.quantile(units, [0.025, 0.975]).round()}, "
-              f"{np.mean(missed):.2f} versions missed")
     of_lags = pd.DataFrame(lags(pd.read_csv(DATA / "safa_lag_printed.csv")))
     of_lags.to_csv(OUT / "safa_lags.csv", index=False)
     for name in ("update_ratio", "sync_ratio", "version_variance"):

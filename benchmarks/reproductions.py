@@ -200,12 +200,13 @@ def diverging(rows: Sequence[Row]) -> str:
     printed = read(DATA / "seccogc_mnist_runs.csv")
     lines = []
     for scheme in ("fl_ideal", "fl_lossy", "fl_private"):
-        cells = _cells(printed, scheme, "symmetric", 0.1, 0.1 if scheme == "fl_private" else None)
-        lines += [[f"`{scheme}`", "0.002", seed, own] for seed, own in cells.items()]
-        lines += [[f"`{scheme}`", "0.02", row["seed"], _points(row)] for row in rows
-                  if row["scheme"] == scheme and "task.solver.sgd.lr=0.02" in row["sets"]]
-    return markdown(["scheme", "step", "seed", *(f"round {at}" for at in (5, 10, 15, 20))], (
-        [scheme, step, seed, *(f"{own[at]:.3f}" for at in (5, 10, 15, 20))] for scheme, step, seed, own in lines))
+        own = _cells(printed, scheme, "symmetric", 0.1, 0.1 if scheme == "fl_private" else None)
+        longer = {row["seed"]: _points(row) for row in rows
+                  if row["scheme"] == scheme and "task.solver.sgd.lr=0.02" in row["sets"]}
+        for step, curves in (("0.002", own), ("0.02", longer)):
+            lines += [[f"`{scheme}`", step, seed, *(f"{curve[at]:.3f}" for at in (5, 10, 15, 20))]
+                      for seed, curve in sorted(curves.items())]
+    return markdown(["scheme", "step", "seed", *(f"round {at}" for at in (5, 10, 15, 20))], lines)
 
 
 # --- FedRFQ -----------------------------------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ def test_every_table_and_figure_of_the_paper_is_run_stands_for_another_or_says_w
     assert [line[0] for line in lines] == OF_THE_PAPERS[page]
     for name, shows, here, by in lines:
         assert shows, name
-        assert here in ("run", "stand-in", "not run"), (name, here)
+        assert here in ("run", "in part", "stand-in", "not run"), (name, here)
         assert has_evidence(by) if here != "not run" else len(by) > 10, (name, by)
 
 
@@ -79,10 +79,12 @@ def test_every_table_and_figure_of_the_paper_is_run_stands_for_another_or_says_w
 OF_THE_ABSTRACTS = {
     "ebs_cfl": ["poisoning is discarded", "communication is O(ml + m^2)", "computation is O(m^2 l)",
                 "at least O(log n) better", "stay hidden", "authenticates encodings"],
-    "ppfpl": ["poisoned non-IID", "poisoning is resisted", "Byzantine-robustly", "convergence", "tampered data", "secure aggregation protocol"],
-    "mp_dp": ["costs less", "better defence", "200 to over 1,000 times", "loses no accuracy", "central DP", "less than 6 %", "up to 20 %",
-              "no access to the model", "satisfy LDP"],
-    "fedrfq": ["more accurate", "FEMNIST", "redundancy", "failure of prototypes", "poisoning", "malfunctions of servers"],
+    "ppfpl": ["poisoned non-IID", "poisoning is resisted", "Byzantine-robustly", "convergence", "tampered data",
+              "secure aggregation protocol"],
+    "mp_dp": ["costs less", "better defence", "200 to over 1,000 times", "loses no accuracy", "central DP",
+              "less than 6 %", "up to 20 %", "no access to the model", "satisfy LDP"],
+    "fedrfq": ["more accurate", "FEMNIST", "redundancy", "failure of prototypes", "poisoning",
+               "malfunctions of servers"],
     "seccogc": ["unreliable links", "arbitrarily strong privacy", "20 to 70", "equally", "LMIP", "LDP", "reliability",
                 "real field", "total power", "computationally efficient", "prior information"],
 }
@@ -233,25 +235,78 @@ def test_a_page_says_what_its_rows_say(page: str) -> None:
     assert reproductions.filled(page, text) == text, "make it anew: python -m benchmarks.reproductions"
 
 
+NO_ROWS = ("claims", "features", "results", "scenarios", "tables_and_figures")      # tables beside a page that are typed
+
+
+def made_of_rows(page: str, text: str) -> list[float]:
+    """The numbers of a page's tables that are made of rows, in the page and beside it."""
+    blocks = [content for name, content in document.blocks(text).items() if name not in ("cells", "evidence")]
+    beside = [path.read_text(encoding="utf-8") for path in sorted((PAGES / page).glob("*.csv"))
+              if path.stem not in (*NO_ROWS, "cells", "evidence")]
+    return [float(number.replace(",", "")) for content in blocks + beside
+            for number in re.findall(r"\d[\d,]*\.?\d*", content)]
+
+
+def stands(number: str, printed: str, made: Sequence[float], times: Sequence[float] = (1, 100)) -> bool:
+    """Whether a number is, at its own digits, one of those that rows give (as it stands there, or as percent), or
+    printed in the paper."""
+    digits = len(number.partition(".")[2])
+    return number in printed or any(f"{value:.{digits}f}" == number.replace(",", "") for one in made
+                                    for value in (one * by for by in times))
+
+
 @pytest.mark.parametrize("page", OF_THE_PAPERS)
 def test_a_number_of_a_claim_is_one_that_rows_give(page: str) -> None:
-    """The rule: a number with decimals in "In short" or in the column `here` of the claims is, at its own digits, one
-    of a table that is made of rows (as it stands there, or as percent), or the paper prints it in this claim.
-    Whole numbers are left out, because most of them are settings."""
+    """The rule: a number with decimals in "In short" or in the column `here` of the claims is one that rows give, or
+    the paper prints it in this claim. Whole numbers are left out, because most of them are settings."""
     text = read(PAGES / f"{page}.md")
-    made = [float(number.replace(",", "")) for name, content in document.blocks(text).items()
-            if name not in ("cells", "evidence") for number in re.findall(r"\d[\d,]*\.?\d*", content)]
-
-    def stands(number: str, printed: str) -> bool:
-        digits = len(number.partition(".")[2])
-        return number in printed or any(f"{value:.{digits}f}" == number.replace(",", "") for one in made
-                                        for value in (one, 100 * one))
-
+    made = made_of_rows(page, text)
     short = text.split("## In short\n")[1].split("\n## ")[0]
     lines = [("", short, ""), *((line[0], line[3], line[2]) for line in table(page, "What the paper claims"))]
     missing = [(number, value) for number, here, printed in lines
-               for value in RESULT.findall(SETTING.sub("", here)) if not stands(value, printed)]
+               for value in RESULT.findall(SETTING.sub("", here)) if not stands(value, printed, made)]
     assert not missing
+
+
+@pytest.mark.parametrize("page", OF_THE_PAPERS)
+def test_a_number_in_prose_is_one_that_rows_give(page: str) -> None:
+    """The same of all paragraphs but those of the set-up, where numbers are settings."""
+    text = read(PAGES / f"{page}.md")
+    printed = " ".join(" ".join(line) for line in table(page, "What the paper claims"))
+    made = made_of_rows(page, text)
+    assert not [number for number in numbers_in_prose(text) if not stands(number, printed + PRINTED[page], made)]
+
+
+def test_a_number_about_results_of_others_is_one_that_rows_give() -> None:
+    """Of others.md, and of the table at its top; minutes may stand for seconds."""
+    text = read(PAGES / "others.md")
+    made = made_of_rows("others", text)
+    for row in rows_of("others_runs"):
+        made += [float(row[name]) for name in ("accuracy", "best_accuracy") if row[name]]
+        made += [float(value) for value in re.findall(r":([\d.]+)", row["curve"])]
+    with (PAGES / "others" / "results.csv").open(newline="", encoding="utf-8") as file:
+        results = list(csv.DictReader(file))
+    said = [number for row in results for number in RESULT.findall(row["here (seeds)"])] + numbers_in_prose(text)
+    printed = " ".join(row["printed"] for row in results) + PRINTED["others"]
+    assert not [number for number in said if not stands(number, printed, made, (1, 100, 1 / 60))]
+
+
+# Printed there, or a setting, and in no table of the page
+PRINTED = {"ebs_cfl": "", "mp_dp": "", "seccogc": "", "ppfpl": "", "fedrfq": "436.8, 105.6", "others": "57.14, 0.03"}
+
+
+def numbers_in_prose(text: str) -> list[str]:
+    """Numbers with decimals outside of tables, code, links, references and the sections whose numbers are settings."""
+    for name in document.blocks(text):
+        text = replaced(text, name, "")
+    text = re.sub(r"```.*?```|`[^`]*`|\]\([^)]*\)|arXiv [\d.]+v?\d*", "", text, flags=re.DOTALL)
+    found = []
+    for part in re.split(r"^##+ ", text, flags=re.MULTILINE):
+        heading, _, body = part.partition("\n")
+        if heading not in (*TYPED, "Commands"):
+            lines = (line for line in body.splitlines() if not line.startswith("|"))
+            found += RESULT.findall(SETTING.sub("", "\n".join(lines)))
+    return found
 
 
 @pytest.mark.parametrize("page", OF_THE_PAPERS)
@@ -262,7 +317,7 @@ def test_a_page_begins_with_what_to_take_away(page: str) -> None:
 
 # what no seed changes, or a machine measures
 COUNTED = {("ebs_cfl", "12"): "bytes", ("ebs_cfl", "13"): "seconds", ("ebs_cfl", "14"): "seconds",
-           ("mp_dp", "1"): "seconds"}
+           ("mp_dp", "1"): "seconds", ("mp_dp", "3"): "seconds"}
 
 
 @pytest.mark.parametrize("page", OF_THE_PAPERS)
@@ -295,8 +350,8 @@ def test_the_clock_of_safa_takes_the_fastest_that_it_did_not_take_before(monkeyp
 def test_the_loop_of_flgo_that_waits_for_all_takes_what_order_statistics_say() -> None:
     found = [stale(seed, first=20) for seed in range(300)]
     assert np.mean([units for units, _ in found]) == pytest.approx(waited(20, 20, 6), rel=0.01)     # sigma / mean 0.02
-    assert stale(0, budget=1000.0) == (6000.0, 0.0)
-    assert 0 < stale(0, budget=200.0)[1] < 5
+    assert stale(0, budget=1000.0) == pytest.approx((6000.0, np.nan), nan_ok=True)
+    assert 1 <= stale(0, budget=200.0)[1] < 5
 
 
 def test_the_expected_slowest_of_a_cohort_is_that_of_draws() -> None:
