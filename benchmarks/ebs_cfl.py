@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import altair as alt
@@ -25,7 +25,7 @@ from benchmarks import document
 from benchmarks.common import ROOT
 from benchmarks.document import replaced
 from benchmarks.finished import markdown
-from benchmarks.impact import Impact, attacked, evened, impacts, mean
+from benchmarks.impact import Impact, attacked, evened, impacts, length, mean
 from benchmarks.robustness import called
 
 Row = Mapping[str, str]
@@ -42,6 +42,7 @@ TABLE_OF_MASKS = ROOT / "docs" / "reproductions" / "data" / "ebs_cfl_masks.csv"
 MASKS = {"apart": "largest difference of a parameter", "trust": "W of `rfca` / `ebs_cfl`",
          "accuracy": "accuracy of `rfca` / `ebs_cfl`"}
 FALL = 0.2                              # below the best accuracy so far
+CHANCE = 0.1                            # the accuracy of a guess
 FALLS: dict[str, tuple[str, dict[str, object]]] = {
     "i.i.d.": ("ebs-cfl-attacks-mnist", {}),
     **{f"alpha {alpha}": ("ebs-cfl-skew-mnist", {"task.partition.dirichlet": alpha}) for alpha in (0.1, 0.5, 0.9)}}
@@ -108,8 +109,9 @@ def falls(rows: Sequence[Row]) -> str:
     for title, (scenario, values) in FALLS.items():
         for attack in names:
             for seed in ("0", "1"):
-                own = {scheme: _curve(row for row in rows if (row["scenario"], row["scheme"], row["seed"]) == (
-                    scenario, scheme, seed) and _others(row) == values and _attack(row) == attack) for scheme in STEPS}
+                own = {scheme: max((row for row in rows if (row["scenario"], row["scheme"], row["seed"]) == (
+                    scenario, scheme, seed) and _others(row) == values and _attack(row) == attack),
+                    key=length, default=None) for scheme in STEPS}
                 if any(own[scheme] for scheme in STEPS if scheme != "rfca"):
                     lines.append([f"{title}, {attack}, seed {seed}", *(_fall(own[scheme], scheme) for scheme in STEPS)])
     return markdown(["data, attack", *(f"`{scheme}`" for scheme in STEPS)], lines)
@@ -125,22 +127,18 @@ def full_steps(scheme: str, rounds: int) -> float:
     return sum(rate / (1 + decay * earlier) for earlier in range(rounds))
 
 
-def _curve(rows: Iterable[Row]) -> list[tuple[int, float]]:
-    """Of the longest run."""
-    curves = [[(int(at), float(value)) for at, _, value in (point.partition(":") for point in row["curve"].split())]
-              for row in rows]
-    return max(curves, key=len, default=[])
-
-
-def _fall(curve: Sequence[tuple[int, float]], scheme: str) -> str:
-    if not curve:
+def _fall(row: Row | None, scheme: str) -> str:
+    if row is None:
         return "-"
     best, before = 0.0, 0
-    for at, accuracy in curve:
+    for at, accuracy in ((int(at), float(value)) for at, _, value in (
+            point.partition(":") for point in row["curve"].split())):
         if accuracy < best - FALL:
             return (f"rounds {before + 1} to {at}: {full_steps(scheme, before):.0f} to "
                     f"{full_steps(scheme, at):.0f} full steps")
         best, before = max(best, accuracy), at
+    if best < CHANCE + FALL:
+        return f"has not learnt: {100 * best:.0f} % at best"
     return f"not by round {before}: {full_steps(scheme, before):.0f}"
 
 
