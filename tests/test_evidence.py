@@ -87,7 +87,8 @@ def test_a_block_counts_rows_and_verdicts_by_processor_and_names_what_differs(
     lines = block([table(tmp_path, rows, verdicts)]).splitlines()
     assert lines[0] == "In `.`:"
     assert lines[4:6] == [
-        "| done.csv | 3 | 2026-01-01 to 2026-01-03 | ~1 to ~2 | abacus, torch 1 | 2, last 2026-02-02 | 1 | 0 | 1 | 0 | - |",
+        "| done.csv | 3 | 2026-01-01 to 2026-01-03 | ~1 to ~2 | abacus, torch 1 | 2, last 2026-02-02 "
+        "| 1 | 0 | 1 | 0 | - |",
         "| done.csv | 1 | 2026-01-01 | ~1 | slide rule, torch 1 | 1, last 2026-02-02 | 0 | 1 | 0 | 1 | 0.02 |"]
     assert lines[-1] == ("Different from round 7 on, at 9 on slide rule within 0.02: `lake`, `fedavg`, seed 0, `{}`: "
                          "accuracy 0.5, 0.6.")

@@ -105,5 +105,5 @@ def test_success_of_clients_is_told_by_view_and_way() -> None:
             for view, both in (("server", ("0.7", "0.8")), ("disguised", ("0.5", "0.6")))
             for seed, asr in enumerate(both)]
     assert privacy.client(rows).splitlines()[2:] == [
-        "| `sound`, no r | the server's model, undisguised | 75.0 (70.0, 80.0) | - | - |",
-        "| `sound`, no r | disguised | 55.0 (50.0, 60.0) | - | - |"]
+        "| `sound`, no r | the server's model, undisguised | 75.0 (70.0, 80.0) | - | - |  |",
+        "| `sound`, no r | disguised | 55.0 (50.0, 60.0) | - | - |  |"]

@@ -235,7 +235,7 @@ def test_a_page_says_what_its_rows_say(page: str) -> None:
     assert reproductions.filled(page, text) == text, "make it anew: python -m benchmarks.reproductions"
 
 
-NO_ROWS = ("claims", "features", "results", "scenarios", "tables_and_figures")      # tables beside a page that are typed
+NO_ROWS = ("claims", "features", "results", "scenarios", "tables_and_figures")      # tables that are typed
 
 
 def made_of_rows(page: str, text: str) -> list[float]:
