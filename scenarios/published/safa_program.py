@@ -2,8 +2,8 @@
 
 The scheme `safa` of emul is the paper's protocol: who comes late comes in a later round, and a client goes on with what
 it has trained. In the program everybody who does not crash ends within the round, whatever C is, and who crashes keeps
-the model with which the round began. So a crash is an outage on the way to the client here, and the server, which has seen
-all models, hands each client its own:
+the model with which the round began. So a crash is an outage on the way to the client here, and the server, which has
+seen all models, hands each client its own:
 
     round t     up to date (v_k = t - 1) or deprecated (t - 1 - v_k > lag): w_k <- w;  deprecated: w*_k, too
                 w_k <- w_k + local training from w_k, of those that do not crash;  v_k <- t
