@@ -25,7 +25,7 @@ from benchmarks import document
 from benchmarks.common import ROOT
 from benchmarks.document import replaced
 from benchmarks.finished import markdown
-from benchmarks.impact import Impact, attacked, evened, impacts, length, mean
+from benchmarks.impact import Impact, attacked, evened, impacts, length, mean, until
 from benchmarks.robustness import called
 
 Row = Mapping[str, str]
@@ -82,19 +82,21 @@ def _by_title(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def by_clients(rows: Sequence[Row]) -> str:
-    """Fig. 5: accuracy after 100 rounds by the number of clients, each of which holds two classes; mean (each seed)."""
+    """Fig. 5: accuracy after 100 rounds by the number of clients, each of which holds two classes; mean (each seed).
+    The scenario has 20."""
     own: dict[str, dict[int, list[str]]] = {}
-    for row in rows:
-        if row["scenario"] == SHARDS and (clients := _others(row).get("topology.clients")):
-            own.setdefault(row["scheme"], {}).setdefault(int(str(clients)), []).append(row["accuracy"])
+    for row in until([row for row in rows if row["scenario"] == SHARDS], 100):
+        clients = int(str(_others(row).get("topology.clients", 20)))
+        own.setdefault(row["scheme"], {}).setdefault(clients, []).append(row["accuracy"])
     numbers = sorted({clients for cells in own.values() for clients in cells})
 
     def shown(cells: Sequence[str]) -> str:
         values = [100 * float(cell) for cell in cells]
-        return f"{sum(values) / len(values):.1f} ({', '.join(f'{value:.1f}' for value in values)})" if values else "-"
+        return f"{sum(values) / len(values):.1f} ({', '.join(f'{value:.1f}' for value in values)})"
 
     return markdown(["scheme", *(f"{clients} clients" for clients in numbers)], (
-        [f"`{scheme}`", *(shown(cells.get(clients, [])) for clients in numbers)] for scheme, cells in own.items()))
+        [f"`{scheme}`", *(shown(cells[clients]) for clients in numbers)]
+        for scheme, cells in own.items() if len(cells) == len(numbers)))
 
 
 def written(page: str, rows: Sequence[Row], hidden: Sequence[Row]) -> str:

@@ -86,9 +86,11 @@ def test_the_page_says_what_the_files_of_runs_and_costs_say():
 def test_falls_of_rates_are_told_in_rounds_and_in_steps_of_full_length() -> None:
     def row(scheme: str, curve: str) -> dict[str, str]:
         return {"scenario": "ebs-cfl-attacks-mnist", "scheme": scheme, "seed": "0", "curve": curve,
-                "values": '{"attacks": [{"update": "trim_attack"}]}'}
+                "values": '{"attacks": [{"update": "trim_attack"}]}', "rounds": str(10 * len(curve.split())),
+                "rounds_failed": "0"}
 
     rows = [row("rfca", "10:0.8 20:0.9 30:0.6"), row("rfca_quarter", "10:0.8 20:0.5"),
-            row("rfca_quarter", "10:0.8 20:0.9 30:0.8 40:0.9")]
+            row("rfca_quarter", "10:0.8 20:0.9 30:0.8 40:0.9"), row("rfca_decay", "10:0.1 20:0.29 30:0.15")]
     assert ebs_cfl.falls(rows).splitlines()[2:] == [
-        "| i.i.d., trim_attack, seed 0 | rounds 21 to 30: 20 to 30 full steps | not by round 40: 10 | - |"]
+        "| i.i.d., trim_attack, seed 0 | rounds 21 to 30: 20 to 30 full steps | not by round 40: 10 "
+        "| has not learnt: 29 % at best |"]
