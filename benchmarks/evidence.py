@@ -87,11 +87,11 @@ def block(tables: Sequence[Path]) -> str:
         for row in rows:
             groups.setdefault((row["processor"], row["torch"]), []).append(row)
         lines += [[table.name, *_line(on, own, of)] for on, own in sorted(groups.items())]
-        further += [*_different(rows, of), *_changed(table)]
+        further += _different(rows, of)
     head = ["table", "rows", "made", "by emul", "on", "computed again", "equal", "equal in values", "different",
             "first rounds only", "within"]
     (folder,) = {table.parent.relative_to(ROOT) for table in tables}
-    return f"In `{folder}`:\n\n" + "\n".join([markdown(head, lines), *further])
+    return f"In `{folder}`:\n\n" + "\n".join([markdown(head, lines), *further, *_changed(tables)])
 
 
 def changed(table: Path) -> list[dict[str, str]]:
@@ -103,18 +103,21 @@ def changed(table: Path) -> list[dict[str, str]]:
              "revision": origin()["revision"]} for scheme, old in sorted(found.items())]
 
 
-def _changed(table: Path) -> Iterator[str]:
+def _changed(tables: Sequence[Path]) -> Iterator[str]:
     """Marks the schemes whose code has changed since their rows were made."""
-    own = [row for row in read(table.with_name(CHANGED)) if row["table"] == table.name] if (
-        table.with_name(CHANGED).exists()) else []
-    if not own:
-        return
-    rows, old = (sum(int(row[name]) for row in own) for name in ("rows", "changed"))
-    later = len(verify.read(table)) - rows
-    same = [f"`{row['scheme']}`" for row in own if row["changed"] == "0"]
-    but = f", all but those of {', '.join(same)}" if same and old else ""
-    yield f"\nCode of `{table.name}` that has changed since, at {own[0]['revision']}: {old} of {rows} rows{but}" + (
-        f"; {later} rows came later." if later else ".")
+    said, revision = [], ""
+    for table in tables:
+        file = table.with_name(CHANGED)
+        own = [row for row in read(file) if row["table"] == table.name] if file.exists() else []
+        if own:
+            revision = own[0]["revision"]
+            rows, old = (sum(int(row[name]) for row in own) for name in ("rows", "changed"))
+            later = len(verify.read(table)) - rows
+            same = [f"`{row['scheme']}`" for row in own if row["changed"] == "0"]
+            said.append(f"{old} of {rows} of `{table.name}`" + (f" (none of {', '.join(same)})" if same and old else "")
+                        + (f" and {later} that came later were not compared" if later else ""))
+    if said:
+        yield f"\nRows whose code has changed since, at {revision}: {'; '.join(said)}."
 
 
 def _line(on: tuple[str, str], rows: Sequence[Row], of: Mapping[str, Row]) -> list[str]:
