@@ -78,7 +78,7 @@ Row = Mapping[str, str]
 def block(tables: Sequence[Path]) -> str:
     """Of each table and each processor that made rows of it: how many, when, by which revisions, and what came of them
     since; below it the cells that came out different."""
-    lines, further = [], []
+    lines, further = [], list[str]()
     for table in tables:
         rows, said = verify.read(table), verify.verdicts(table.with_name(verify.FILE))
         last = {(v["key"], v["digest"]): v for v in said if v["table"] == table.name}
