@@ -36,8 +36,8 @@ def with_timeout(scheme: str) -> str:
     return scheme.replace('"config"', '"timeout": "2 s", "config"', 1)
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name == "legacy" else [pytest.mark.slow])
-                                  for name in SCHEMES])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCHEMES)
 def test_digests_are_those_of_any_number_of_workers_under_loss(name: str, pools: list[Workers]) -> None:
     """Acceptance 1 of the seam. Ciphertexts of SecAgg+ differ from run to run, lengths, fates and sums do not."""
     ran = [play(with_timeout(SCHEMES[name]), LOSSES, pool=pool) for pool in (None, pools[1])]
@@ -52,6 +52,7 @@ def test_clients_draw_different_noise() -> None:
     assert accuracies(ran) != accuracies(again)
 
 
+@pytest.mark.slow
 def test_the_older_api_takes_the_time_of_the_newer_one() -> None:
     """Acceptance 4 of the seam: all instructions of a round leave at once; their bytes differ by a few percent."""
     old, new = (play(scheme, LINKS).summary["virtual_seconds"]

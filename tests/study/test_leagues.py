@@ -332,6 +332,7 @@ price = "300 ms"
 """
 
 
+@pytest.mark.slow
 def test_a_submission_is_checked_row_by_row(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Suite, "of", classmethod(lambda cls, _=None, of=Suite.of: of(folder)))
     fused = LEAGUE.replace("units = 8", 'units = 8\nsets = ["fuse={clients: 3, lanes: 1}"]')
