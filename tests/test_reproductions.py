@@ -275,9 +275,10 @@ def test_a_number_of_a_claim_is_one_that_rows_give(page: str) -> None:
 
 @pytest.mark.parametrize("page", OF_THE_PAPERS)
 def test_a_number_in_prose_is_one_that_rows_give(page: str) -> None:
-    """The same of all paragraphs but those of the set-up, where numbers are settings."""
+    """The same of all paragraphs but those of the set-up, where numbers are settings; a claim's own numbers are held
+    above."""
     text = read(PAGES / f"{page}.md")
-    printed = " ".join(" ".join(line) for line in table(page, "What the paper claims"))
+    printed = " ".join(f"{line[2]} {line[3]}" for line in table(page, "What the paper claims"))
     made = made_of_rows(page, text)
     assert not [number for number in numbers_in_prose(text) if not stands(number, printed + PRINTED[page], made)]
 
@@ -287,8 +288,8 @@ def test_a_number_about_results_of_others_is_one_that_rows_give() -> None:
     text = read(PAGES / "others.md")
     made = made_of_rows("others", text)
     for row in rows_of("others_runs"):
-        made += [float(row[name]) for name in ("accuracy", "best_accuracy") if row[name]]
-        made += [float(value) for value in re.findall(r":([\d.]+)", row["curve"])]
+        if row["scenario"].startswith("niid"):          # they have no table
+            made += [float(value) for value in (row["best_accuracy"], *re.findall(r":([\d.]+)", row["curve"]))]
     with (PAGES / "others" / "results.csv").open(newline="", encoding="utf-8") as file:
         results = list(csv.DictReader(file))
     said = [number for row in results for number in RESULT.findall(row["here (seeds)"])] + numbers_in_prose(text)
