@@ -1,6 +1,6 @@
 """For `--plugin`: FedAvg as the program of SAFA's authors computes it (docs/reproductions/others.md).
 
-    w = sum_k n_k w_k / n over *all* clients; w_k is the model of the round's beginning where k was not drawn or crashed.
+    w = sum_k n_k w_k / n over *all* clients; w_k is the model of the round's begin where k was not drawn or crashed.
 
 A crash is an outage on the way to the client. n_k of those that have never answered is the mean of the others.
 """
