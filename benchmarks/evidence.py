@@ -58,6 +58,7 @@ TIMINGS = {                             # what a machine took, which no other on
 OTHERS = {                              # without a key for each row -> what the table has
     REPRODUCTIONS / "safa_printed.csv": "the numbers that Wu et al. have printed",
     REPRODUCTIONS / "safa_lag_printed.csv": "the numbers that Wu et al. have printed, by lag tolerance",
+    REPRODUCTIONS / "safa_svm_speeds.csv": "the speeds of clients that Wu et al. have drawn",
     REPRODUCTIONS / CHANGED: "rows whose code has changed, which `python -m benchmarks.evidence --code` finds again",
     STUDIES / CHANGED: "the same of studies",
     REPRODUCTIONS / "ebs_cfl_masks.csv": "models of a run, which `python -m benchmarks.ebs_cfl --masks` compares again",

@@ -4,8 +4,8 @@
 
 SCHEME is `fedavg` or `fedasync`, whose rounds are of as many updates as there are clients. Written after its C++
 programs and configurations: 16 hosts of 64 clients, the server on the first. LOADING, seconds to load data, is
-1.2e8 in them, and CONTROL 2 for FedAvg; here both are 0 by default. Runs on SimGrid 3.32 (Debian: python3-simgrid),
-without `emul`.
+1.2e8 in them, and CONTROL 2 for FedAvg; here both are 0 by default. Runs on SimGrid 3.32 (Debian: python3-simgrid) and
+4.1, without `emul`.
 """
 
 import os

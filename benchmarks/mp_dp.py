@@ -22,14 +22,16 @@ from benchmarks import mp_dp_attacks as privacy
 from benchmarks.common import ROOT
 from benchmarks.document import replaced
 from benchmarks.ebs_cfl import read
-from benchmarks.finished import Row, markdown, of, plain, run
+from benchmarks.finished import Row, Setting, markdown, of, plain, run
 from benchmarks.mp_dp_costs import TABLE as COSTS
 
 HOME = ROOT / "docs" / "reproductions"
 PAGE, FIGURE, TABLE = HOME / "mp_dp.md", HOME / "figures" / "mp-dp-eps.png", HOME / "data" / "mp_dp_done.csv"
 ATTACKS = HOME / "data" / "mp_dp_attacks.csv"
 
-SETTINGS = {"digits, 50 clients": "mp-dp-digits", "MNIST, 100 clients": "mp-dp-mnist"}
+SETTINGS: dict[str, Setting] = {
+    "digits, 50 clients": ("mp-dp-digits", {}), "MNIST, 100 clients": ("mp-dp-mnist", {}),
+    "CIFAR-10, 5 clients": ("mp-dp-cifar10", {"stop.rounds": 500, "task.solver.sgd.batch": 64})}
 SCHEMES = {                             # of the first two tables: label -> what it is
     "fedavg": "no clipping", "pile": "the same under threshold Paillier", "clipped": "clipped, no noise",
     "mp_cdp": "noise of a trusted server", "mp_dp": "`sound`", "mp_dp_paper": "`paper`",
@@ -64,7 +66,7 @@ def spread(cells: Sequence[Row]) -> str:
 def accuracy(rows: Sequence[Row]) -> str:
     """The accuracy column of Table II."""
     return markdown(["scheme", "what it is", *SETTINGS], (
-        [f"`{scheme}`", what, *(spread(of(rows, (scenario, {}), scheme)) for scenario in SETTINGS.values())]
+        [f"`{scheme}`", what, *(spread(of(rows, setting, scheme)) for setting in SETTINGS.values())]
         for scheme, what in SCHEMES.items()))
 
 

@@ -6,8 +6,8 @@
 
 and so on with the other scenarios of scenarios/published. The last computes the clock or the formula that a source used
 in place of a network, and puts it beside what the source has printed (docs/reproductions/data/safa_printed.csv,
-safa_lag_printed.csv, and `TIMES` here) and beside the runs: safa.csv, safa_accuracy.csv, safa_lags.csv and times.csv in
-docs/reproductions/others.
+safa_lag_printed.csv, and `TIMES` here) and beside the runs: safa.csv, safa_accuracy.csv, safa_boston.csv, safa_lags.csv
+and times.csv in docs/reproductions/others.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MODEL_MB, CLIENT_MB_S, SERVER_MB_S = 10.0, 0.175, 1250.0
 class Setup:
     """A task of Wu et al., IEEE TC 2021, as their program has it."""
 
-    scenario: str
+    scenario: str           # or the table of its speeds
     rounds: int
     epochs: int
     batch: int
@@ -46,11 +46,14 @@ class Setup:
     @cached_property
     def speeds(self) -> np.ndarray:
         """Batches a second, (clients,), as they were drawn."""
+        if self.scenario.endswith(".csv"):
+            return np.loadtxt(DATA / self.scenario, skiprows=1)
         return np.array([rule.speed for rule in load(ROOT / "scenarios" / "published" / self.scenario).node_speeds])
 
 
 SETUPS = {"Reg": Setup("safa_reg.yaml", 100, 3, 5, 506, 830.0, waits=False),
-          "CNN": Setup("safa_cnn.yaml", 50, 5, 40, 70_000, 5600.0, waits=True)}
+          "CNN": Setup("safa_cnn.yaml", 50, 5, 40, 70_000, 5600.0, waits=True),
+          "SVM": Setup("safa_svm_speeds.csv", 100, 5, 100, 186_480, 1620.0, waits=True)}
 
 
 @dataclass(frozen=True)
@@ -170,8 +173,39 @@ def accuracies(printed: pd.DataFrame, done: Sequence[Mapping[str, str]]) -> Iter
                 for names in BY.values() for name in names}
 
 
-def lags(printed: pd.DataFrame) -> Iterator[dict[str, object]]:
-    """Printed and formula of each lag tolerance, of Reg: ratios and variances, mean, least and most of the seeds."""
+def boston(printed: pd.DataFrame, done: Sequence[Mapping[str, str]]) -> Iterator[dict[str, object]]:
+    """Best accuracies of Reg in %, by their program's loops: mean, least and most of the seeds."""
+    for one in printed[(printed["task"] == "Reg") & printed["scheme"].isin(BY)].to_dict("records"):
+        of = (f"{one['scheme']}_{round(100 * one['fraction'])}", {"links[1].outage.p": one["crash"]})
+        found = [100 * float(row["best_accuracy"]) for row in done if row["file"].endswith("safa_boston.yaml")
+                 and (row["scheme"], json.loads(row["values"])) == of]
+        if found:
+            accuracy = 100 * one["best_accuracy"]
+            yield {name: one[name] for name in ("scheme", "crash", "fraction")} | {
+                "printed": round(accuracy, 2), "run": round(float(np.mean(found)), 2),
+                "run_least": round(min(found), 2), "run_most": round(max(found), 2),
+                "within": min(found) - 0.05 <= accuracy <= max(found) + 0.05, "seeds": len(found)}
+
+
+def by_lag(done: Sequence[Mapping[str, str]], scenario: str, own: int | None = None,
+           ) -> dict[tuple[float, float, int], list[Mapping[str, str]]]:
+    """{(crash, fraction, lag): runs of SAFA in this scenario}; own: the lag of rows that name none, None: left out."""
+    found = dict[tuple[float, float, int], list[Mapping[str, str]]]()
+    for row in done:
+        scheme, _, share = row["scheme"].partition("_")
+        if row["file"].endswith(scenario) and scheme == "safa":
+            values = json.loads(row["values"])
+            lag = next((value for key, value in values.items() if key.endswith(".lag")), own)
+            if lag is not None:
+                found.setdefault((values["links[1].outage.p"], int(share) / 100, lag), []).append(row)
+    return found
+
+
+def lags(printed: pd.DataFrame, done: Sequence[Mapping[str, str]]) -> Iterator[dict[str, object]]:
+    """Printed and formula of each lag tolerance, of Reg: ratios and variances, mean, least and most of the seeds; by
+    messages, means of the seeds; the best loss by their loop (`square`: an accuracy is 1 less the loss)."""
+    messages, loops = by_lag(done, "safa_reg.yaml", 5), by_lag(done, "safa_boston.yaml")
+    reported = {"update_ratio": "received", "sync_ratio": "synchronised", "version_variance": "version_variance"}
     for one in printed.to_dict("records"):
         of = ("safa", one["crash"], one["fraction"])
         clocks = [clock(SETUPS["Reg"], *of, seed, one["lag"]) for seed in range(SEEDS)]
@@ -181,7 +215,13 @@ def lags(printed: pd.DataFrame) -> Iterator[dict[str, object]]:
             found |= {f"{name}_formula": round(float(np.mean(values)), 3), f"{name}_least": round(min(values), 3),
                       f"{name}_most": round(max(values), 3),
                       f"{name}_within": min(values) - 0.0005 <= one[name] <= max(values) + 0.0005}
-        yield one | found
+        cell = one["crash"], one["fraction"], one["lag"]
+        for name, column in reported.items():
+            means = [json.loads(row["means"])[column] for row in messages.get(cell, ())]
+            clients = 1 if name == "version_variance" else len(SETUPS["Reg"].speeds)
+            found[f"{name}_run"] = round(float(np.mean(means)) / clients, 3) if means else ""
+        losses = [1 - float(row["best_accuracy"]) for row in loops.get(cell, ())]
+        yield one | found | {"best_loss_run": round(float(np.mean(losses)), 4) if losses else ""}
 
 
 # --- times of FLGo, NVFlare, FedDES and a Flower app -----------------------------------------------------------------
@@ -231,6 +271,16 @@ def saved(done: Sequence[Mapping[str, str]]) -> Iterator[dict[str, object]]:
             if row["file"].endswith("flgo_fixed.yaml")}
     values = [100 - 100 * took["tifl", seed] / took["fedavg", seed] for name, seed in took if name == "tifl"]
     yield _spread("FLGo 4.3", "TiFL, % of the time saved", 40.0, values, 1)
+
+
+def learnt(done: Sequence[Mapping[str, str]]) -> Iterator[dict[str, object]]:
+    """Accuracies of FLGo's tutorial 4.5 after six rounds by its loop, in %."""
+    for case, label, printed in (("wait for all of 20", "wait_for_all", 85.31), ("budget of 200", "budget_200", 68.74),
+                                 ("first 10", "first_10", 71.33)):
+        values = [100 * float(row["accuracy"]) for row in done
+                  if row["file"].endswith("flgo_accuracy.yaml") and row["scheme"] == label]
+        if values:
+            yield _spread("FLGo 4.5", f"{case}, its loop: accuracy", printed, values, 2)
 
 
 def _spread(study: str, case: str, printed: float, values: Sequence[float] | np.ndarray, digits: int,
@@ -300,7 +350,8 @@ def conditions(done: Sequence[Mapping[str, str]]) -> Iterator[dict[str, object]]
         for row in done:
             if row["file"].endswith(scenario):
                 told = [f"{key.rpartition('.')[2]} {value}" for key, value in json.loads(row["values"]).items()]
-                yield {"study": study, "case": ", ".join([row["scheme"], *told, *json.loads(row["sets"])]),
+                told += [said for said in json.loads(row["sets"]) if not said.startswith(("training", "schemes"))]
+                yield {"study": study, "case": ", ".join([row["scheme"], *told]),
                        "run": row["virtual_s"], "rounds": row["rounds"],
                        "received": json.loads(row["means"])["received"], "seeds": 1}
 
@@ -312,14 +363,20 @@ def main() -> None:
     OUT.mkdir(exist_ok=True)
     found = pd.DataFrame(cells(printed, done))
     found.to_csv(OUT / "safa.csv", index=False)
-    print(f"{int(found['within'].sum())} of {len(found)} printed lengths of rounds within {SEEDS} seeds of the formula")
+    for task, of in found.groupby("task"):
+        still = of["formula_most_s"] - of["formula_least_s"] < 0.05
+        print(f"{task}: {int(of['within'].sum())} of {len(of)} printed lengths of rounds within {SEEDS} seeds of the "
+              f"formula, of which {int(still.sum())} have nothing drawn, {int((of['within'] & still).sum())} so")
     of_accuracy = pd.DataFrame(accuracies(printed, done))
     of_accuracy.to_csv(OUT / "safa_accuracy.csv", index=False)
     print(of_accuracy.to_string())
-    timed = pd.DataFrame([*times(done), *loops(), *saved(done), *conditions(done)])
+    of_boston = pd.DataFrame(boston(printed, done))
+    of_boston.to_csv(OUT / "safa_boston.csv", index=False)
+    print(of_boston.to_string())
+    timed = pd.DataFrame([*times(done), *loops(), *learnt(done), *saved(done), *conditions(done)])
     timed.to_csv(OUT / "times.csv", index=False)
     print(timed.to_string())
-    of_lags = pd.DataFrame(lags(pd.read_csv(DATA / "safa_lag_printed.csv")))
+    of_lags = pd.DataFrame(lags(pd.read_csv(DATA / "safa_lag_printed.csv"), done))
     of_lags.to_csv(OUT / "safa_lags.csv", index=False)
     for name in ("update_ratio", "sync_ratio", "version_variance"):
         print(f"{int(of_lags[name + '_within'].sum())} of {len(of_lags)} printed {name} so")

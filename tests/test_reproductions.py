@@ -144,20 +144,23 @@ CELLS: dict[str, dict[int, tuple[int | None, Count]]] = {
         17: (24, held(RUNS, SKEW, {"fedavg", "fltrust", "ifca", "rfca_refresh"}, "nodes")),
         20: (28, held(RUNS, "ebs-cfl-attacks-cifar10", (), "nodes"))},
     "fedrfq": {
-        1: (6, held("fedrfq_runs", "fedrfq-mnist", {"fedrfq"}, "class_space.avg")),
-        2: (96, held("fedrfq_runs", "fedrfq-femnist")),
+        1: (6, lambda: sum(held(name, "fedrfq-mnist", {"fedrfq"}, "class_space.avg")()
+                           for name in ("fedrfq_runs", "fedrfq_done"))),
+        2: (96, held("fedrfq_done", "fedrfq-cifar10")),
         3: (48, lambda: sum(held(name, "fedrfq-mnist", (), "class_space.avg")()
                             for name in ("fedrfq_runs", "fedrfq_done"))),
-        **dict.fromkeys((4, 5), (8, lambda: sum(held(name, "fedrfq-mnist", (), 'class_space.avg": 3', by=("scheme",))()
-                                                for name in ("fedrfq_runs", "fedrfq_done")))),
+        **dict.fromkeys((4, 5), (8, lambda: sum(held(name, "fedrfq-mnist", (), '{"task.partition.class_space.avg": 3}',
+                                                     by=("scheme",))() for name in ("fedrfq_runs", "fedrfq_done")))),
         6: (None, lambda: held("fedrfq_runs", "fedrfq-mnist-pooling", by=("pool",))() - 1),
         7: (9, held("fedrfq_runs", "fedrfq-mnist-poisoned", {"fedrfq"})),
         9: (None, held("fedrfq_done", "fedrfq-mnist-lambda"))},
     "mp_dp": {
         1: (20, costs("mp_dp_costs", mp_dp.TABLE_I)), 2: (20, costs("mp_dp_costs", mp_dp.TABLE_I, clients=5)),
         3: (4, lambda: len({"mp_dp"} & document.blocks(read(ROOT / "docs" / "benchmark-tables.md")).keys())),
-        **dict.fromkeys((5, 10), (12, held("mp_dp_done", "mp-dp-cifar"))),
-        **dict.fromkeys((6, 7, 8), (4, held("mp_dp_done", "mp-dp-cifar"))), 9: (20, held("mp_dp_done", "mp-dp-cifar"))},
+        5: (12, held("mp_dp_done", "mp-dp-cifar10", by=("scheme",))),
+        10: (12, held("mp_dp_done", "mp-dp-cifar-attacks")),
+        **dict.fromkeys((6, 7, 8), (4, held("mp_dp_done", "mp-dp-cifar-eps"))),
+        9: (20, held("mp_dp_done", "mp-dp-cifar-attacks"))},
     "ppfpl": {
         1: (100, held("ppfpl_done", "ppfpl-mnist", ppfpl.PRINTED, "class_space.avg")),
         2: (100, held("ppfpl_done", "ppfpl-mnist-30", ppfpl.PRINTED)),
