@@ -70,7 +70,7 @@ OTHERS = {                              # without a key for each row -> what the
     STUDIES / "suite_flower.csv": "Flower apps, which `python -m benchmarks.suite_flower` runs again",
 }
 # rounds that tests compute of cells that take minutes; `real_s` is no guide, since trainings came out of stores, too
-PLUGINS = ("wide",)                     # modules beside scenarios that rows name
+PLUGINS = ("wide", "niid", "safa_begun", "safa_program", "fedavg_program", "safa_boston", "flgo_loop")   # of rows
 FIRST = {"ppfpl_done.csv": 5, "mp_dp_done.csv": 10, "ebs_cfl_runs.csv": 10, "fedrfq_runs.csv": 5,
          "seccogc_mnist_runs.csv": 5}
 Row = Mapping[str, str]
