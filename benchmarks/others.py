@@ -242,17 +242,19 @@ def tiers(of: int, rounds: int) -> tuple[float, float]:
 
 def stale(seed: int, first: int = 0, budget: float = 0.0, rounds: int = 6) -> tuple[float, float]:
     """FLGo's loop: a client's response always takes the same time, drawn once from U(5, 1000); each round starts 20
-    idle clients, and ends with the `first` updates or after `budget`; updates of earlier rounds count. (units, mean
-    number of versions that the stale updates of the last round have missed; nan: none is stale)."""
+    idle clients, and ends with the `first` updates or after `budget`; updates of earlier rounds count. (units of
+    `rounds`, mean number of versions that the stale updates of the next have missed, which FLGo prints behind the
+    accuracy; nan: none is stale)."""
     rng, now, flying, missed = np.random.default_rng(seed), 0.0, dict[int, tuple[float, int]](), list[int]()
-    takes = rng.uniform(5, 1000, 100)
-    for number in range(rounds):
+    takes, took = rng.uniform(5, 1000, 100), 0.0
+    for number in range(rounds + 1):
+        took = now
         idle = [k for k in range(100) if k not in flying]
         flying |= {int(k): (now + takes[k], number) for k in rng.choice(idle, min(20, len(idle)), False)}
         now = max(now, sorted(flying.values())[first - 1][0]) if first else now + budget
         missed = [number - begun for at, begun in flying.values() if at <= now and begun < number]
         flying = {k: it for k, it in flying.items() if it[0] > now}
-    return now, float(np.mean(missed)) if missed else math.nan
+    return took, float(np.mean(missed)) if missed else math.nan
 
 
 def loops() -> Iterator[dict[str, object]]:

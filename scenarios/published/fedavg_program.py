@@ -7,11 +7,11 @@ A crash is an outage on the way to the client. n_k of those that have never answ
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from safa_program import Begin, Ended, client
 
-from emul import Node, Scheme
+from emul import Node, Scheme, Vector
 from emul.schemes.safa import merged
 
 
@@ -20,19 +20,24 @@ class Params:
     fraction: float = 1.0           # C
 
 
+@dataclass
+class State:
+    model: Vector                                               # w
+    samples: dict[int, int] = field(default_factory=dict)       # n_k
+
+
 async def server(node: Node, p: Params) -> None:
-    w = node.state(node.task.initial_parameters())
-    samples: dict[int, int] = {}
+    s = node.state(State(node.task.initial_parameters()))
     async for round_ in node.rounds():
         with round_:
             drawn = node.sample(node.clients, p.fraction)
             for k in drawn:
-                node.send(k, Begin(w))
+                node.send(k, Begin(s.model))
             ended = await node.gather(Ended, drawn)
-            samples |= {k: one.samples for k, one in ended.items()}
-            models = dict.fromkeys(node.clients, w) | {k: one.parameters for k, one in ended.items()}
-            w = await node.compute("aggregate", merged, w, models, samples)
-            node.report(parameters=w, received=len(ended))
+            s.samples |= {k: one.samples for k, one in ended.items()}
+            models = dict.fromkeys(node.clients, s.model) | {k: one.parameters for k, one in ended.items()}
+            s.model = await node.compute("aggregate", merged, s.model, models, s.samples)
+            node.report(parameters=s.model, received=len(ended))
 
 
 SCHEME = Scheme(params=Params, roles={"server": server, "client": client}, messages=(Begin, Ended))

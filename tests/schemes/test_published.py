@@ -106,6 +106,7 @@ def test_who_does_not_answer_counts_with_the_old_model(crashes: list[list[int]],
         role.deliver({k: program.Ended(np.float32([one]), 1) for k, one in ended.items()})
         if len(ended) < len(drawn):
             role.settle()
+        assert float(role.node.state(None).model[0]) == pytest.approx(model, rel=1e-5)
     assert role.ended == ""
 
 
